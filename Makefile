@@ -1,0 +1,45 @@
+# Two commands set up everything on a fresh machine: make demo, make test.
+VENV   := .venv
+BIN    := $(VENV)/bin
+PY     := $(BIN)/python
+READY  := $(VENV)/.ready
+ARGS   ?=
+SCALE  ?= laptop
+export PATH := $(abspath $(BIN)):$(PATH)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo train test test-all lint report bench clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+$(READY): requirements.lock
+	python3 -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.lock
+	@touch $@
+
+setup: $(READY)  ## build .venv from requirements.lock
+
+demo: setup  ## the main job on the embedded data set (no network)
+	$(PY) src/train.py logger=csv $(ARGS)
+
+train: setup  ## train; options in ARGS, e.g. make train ARGS="experiment=mnist_iid scale=laptop"
+	$(PY) src/train.py $(ARGS)
+
+test: setup  ## the tests that need neither network nor patience
+	$(PY) -m pytest $(ARGS)
+
+test-all: setup  ## every test, also slow ones and those that fetch the real data sets
+	$(PY) -m pytest -m "" $(ARGS)
+
+lint: setup  ## every hook of .pre-commit-config.yaml on every file
+	pre-commit run --all-files
+
+report: setup  ## the paper's tables and figures from the runs under logs/
+	$(PY) src/report.py $(ARGS)
+
+bench: setup  ## speed as a ratio to the bare PyTorch loop
+	$(PY) benchmarks/bench.py $(ARGS)
+
+clean:  ## remove the environment, caches and logs (not the data cache)
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis logs reports
