@@ -1,0 +1,193 @@
+"""Image data sets as scaled tensors: cached, verified, and fetched once if need be."""
+
+import hashlib
+import http.client
+import logging
+import os
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from filelock import FileLock
+from torch import Tensor
+
+from fedshvr.data.fetch import Arrays, Bytes, origins
+from fedshvr.errors import UserError, check
+
+log = logging.getLogger(__name__)
+
+SCALINGS = ("normalized", "unit")
+DIGIT_NAMES = tuple("0123456789")
+CLASSES = {
+    "digits": DIGIT_NAMES,
+    "mnist": DIGIT_NAMES,
+    "cifar10": ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
+    "fashion_mnist": (
+        *("T-shirt/top", "trouser", "pullover", "dress", "coat"),
+        *("sandal", "shirt", "sneaker", "bag", "ankle boot"),
+    ),
+}
+# Mean and standard deviation of each channel of the training images, scaled to [0, 1].
+MOMENTS = {
+    "mnist": ([0.1307], [0.3081]),
+    "cifar10": ([0.4914, 0.4822, 0.4465], [0.2470, 0.2435, 0.2616]),
+    "fashion_mnist": ([0.2860], [0.3530]),
+}
+# SHA-256 of x, y, x_test, y_test as uint8, the same whichever way they came. A data set that is not listed is compared
+# with the sums that its cache file noted when it was decoded from the checked originals.
+DIGESTS: dict[str, tuple[str, ...]] = {
+    "mnist": (
+        "741c988805d008ac6e4c904b69001ba184c24b2c540a4ef403f4c71b676cf757",
+        "1feba77c54802fa5339a11837ea4b2866434b83314ec45192930f1df69120c13",
+        "6d87418db22cc8025d05968bec9bd5c3932904b23485740db143a061a2c9d161",
+        "ddeff807876a9661a1110d45c266c86239a3a1b7d37da0c3716a7a683c852ff5",
+    ),
+    "cifar10": (
+        "47af8b02cfcfb6cdf3dbbd1969ad7f1b70f4413f6f80f437b020ee4e5bc8304a",
+        "2b7cd2f24487317614016b72ffd53071c3062f592f0eb300c18a770d41ae1253",
+        "f9b1e2130bab680db56eb06d886f7f1ad0f1183907ceff4659d1735c890f5b04",
+        "cec8a24a1e92aa2ecaa0bbd3dbfa86bf6cd8759fbd209a832824c8cf0afca9d5",
+    ),
+}
+FETCH_ERRORS = (OSError, RuntimeError, ValueError, http.client.HTTPException)
+
+
+@dataclass(frozen=True)
+class ImageData:
+    """Images float32 (N, C, H, W), contiguous and scaled; labels int64 (N,)."""
+
+    name: str
+    x: Tensor
+    y: Tensor
+    x_test: Tensor
+    y_test: Tensor
+    classes: tuple[str, ...]
+
+
+def load(name: str, root: str | Path, download: bool = True, scaling: str = "normalized") -> ImageData:
+    """A data set by name, from root/name.npz or, if that is missing, from wherever it can be had."""
+    check(name in CLASSES, f"data.name={name}: must be one of {', '.join(CLASSES)}")
+    check(scaling in SCALINGS, f"data.scaling={scaling}: must be one of {', '.join(SCALINGS)}")
+    raw = digits() if name == "digits" else cached(name, Path(root), download)
+    peak = 16 if name == "digits" else 255
+    x, x_test = (_unit(images, peak) for images in (raw.x, raw.x_test))
+    if scaling == "normalized":
+        mean, std = (torch.tensor(moment).view(-1, 1, 1) for moment in MOMENTS.get(name) or _moments(x))
+        x, x_test = x.sub_(mean).div_(std), x_test.sub_(mean).div_(std)
+    y, y_test = (torch.from_numpy(labels.astype(np.int64)) for labels in (raw.y, raw.y_test))
+    return ImageData(name, x, y, x_test, y_test, CLASSES[name])
+
+
+def _unit(images: Bytes, peak: int) -> Tensor:
+    """(N, H, W, C) in 0..peak -> (N, C, H, W) in [0, 1]."""
+    channels_first = np.ascontiguousarray(images.transpose(0, 3, 1, 2), dtype=np.float32)
+    return torch.from_numpy(channels_first).div_(peak)
+
+
+def _moments(x: Tensor) -> tuple[list[float], list[float]]:
+    return x.mean((0, 2, 3)).tolist(), x.std((0, 2, 3), correction=0).tolist()
+
+
+def digits() -> Arrays:
+    """scikit-learn's 1,797 images of 8x8, part of its wheel: 1,437 to train, 360 to test, always the same."""
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+
+    data = load_digits()
+    images, labels = data.images.astype(np.uint8)[..., None], data.target.astype(np.uint8)
+    x, x_test, y, y_test = train_test_split(images, labels, test_size=360, stratify=labels, random_state=0)
+    return Arrays(x, y, x_test, y_test)
+
+
+class CacheError(Exception):
+    """The cache file is missing or damaged; the text names it."""
+
+
+def cached(name: str, root: Path, download: bool) -> Arrays:
+    """The arrays in root/name.npz; if need be they are gathered and written first, by one process at a time."""
+    path = root / f"{name}.npz"
+    try:
+        return read_cache(path, name)
+    except CacheError as problem:
+        if not download and not (root / name).is_dir():
+            raise UserError(_refusal(name, root, download, [str(problem)])) from None
+    with _locked(root, name):
+        try:
+            return read_cache(path, name)  # another process may have written it while this one waited
+        except CacheError as problem:
+            if path.exists():
+                log.warning("%s; getting it again", problem)
+            arrays = gather(name, root, download, [str(problem)])
+        write_cache(path, arrays)
+        return arrays
+
+
+def gather(name: str, root: Path, download: bool, failures: list[str]) -> Arrays:
+    """What the first origin delivers: put by hand into root/name or, if allowed, fetched over the network."""
+    for origin in origins(name):
+        try:
+            return _checked(name, origin.read(root / name))
+        except FETCH_ERRORS as problem:
+            failures.append(f"by hand: {problem}")
+    for origin in origins(name) if download else ():
+        try:
+            with tempfile.TemporaryDirectory(prefix="fedshvr-") as folder:
+                origin.fetch(Path(folder))
+                return _checked(name, origin.read(Path(folder)))
+        except FETCH_ERRORS as problem:
+            failures.append(f"{origin.label}: {problem}")
+    raise UserError(_refusal(name, root, download, failures))
+
+
+def _refusal(name: str, root: Path, download: bool, failures: list[str]) -> str:
+    """Each source with the reason why it failed, and what to put where by hand."""
+    network = "no source delivers it" if download else "data.download=false forbids the network"
+    files = ", or ".join(" + ".join(origin.files) for origin in origins(name))
+    return "\n  ".join([f"data.name={name}: {network}", *failures, f"by hand, put into {root / name}/: {files}"])
+
+
+def digest(arrays: Arrays) -> tuple[str, ...]:
+    return tuple(hashlib.sha256(np.ascontiguousarray(array).data).hexdigest() for array in arrays)
+
+
+def _checked(name: str, arrays: Arrays) -> Arrays:
+    if name in DIGESTS and digest(arrays) != DIGESTS[name]:
+        raise ValueError(f"the decoded {name} has other SHA-256 sums than the original")
+    return arrays
+
+
+def read_cache(path: Path, name: str) -> Arrays:
+    if not path.exists():
+        raise CacheError(f"{path} is missing")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = Arrays(**{field: file[field] for field in Arrays._fields})
+            known = DIGESTS.get(name) or tuple(file["digest"].tolist())
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as problem:
+        raise CacheError(f"{path} is damaged ({problem})") from None
+    if digest(arrays) != known:
+        raise CacheError(f"{path} is damaged (its SHA-256 sums are not those of {name})")
+    return arrays
+
+
+def write_cache(path: Path, arrays: Arrays) -> None:
+    """Written beside its place and then moved there: a reader sees a whole file or none."""
+    partial = path.with_suffix(".partial")
+    with open(partial, "wb") as file:
+        np.savez(file, digest=np.array(digest(arrays)), **arrays._asdict())
+    os.replace(partial, path)
+
+
+@contextmanager
+def _locked(root: Path, name: str) -> Iterator[None]:
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        with FileLock(root / f".{name}.lock"):
+            yield
+    except OSError as problem:
+        raise UserError(f"data.root={root}: must be a folder that can be written ({problem})") from None
