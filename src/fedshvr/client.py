@@ -1,0 +1,158 @@
+"""A client: a LightningModule whose training_step is one corrected local step on the network it borrows."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from lightning import LightningModule
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from fedshvr.corrections import Correction
+from fedshvr.data.batches import Batcher, Pool, per_step
+from fedshvr.memory import Table
+from fedshvr.objectives.base import Batch, Objective, State
+from fedshvr.plan import LocalSGD, Plan
+from fedshvr.streams import Draws, stream_seed
+from fedshvr.vector import FlatNet, split_like
+
+
+@dataclass
+class Bench:
+    """What clients share in one process and borrow in turn: the network, the data and the parts."""
+
+    net: FlatNet
+    pool: Pool
+    plan: Plan
+    batcher: Batcher
+    objective: Objective
+    correction: Correction
+    local: LocalSGD
+    seed: int
+    tables: dict[str, Table]  # what clients remember: name -> (own clients, width)
+    unlabeled: list[Tensor]  # client k's unlabelled samples, on the device
+    hidden: Tensor  # the true class of every sample: for the log alone, no objective sees it
+    progress: Callable[[int, int], None] = field(default=lambda client, step: None)
+
+
+@dataclass
+class Round:
+    """What the server broadcasts at the start of a round."""
+
+    index: int
+    theta: Tensor
+    buffers: Tensor
+    c: Tensor  # the server's control variate, empty if the correction has none
+    done: Tensor  # (K,) local steps that each client has made in earlier rounds
+
+
+class Descent:
+    """theta_k <- theta_k - eta (g + wd theta_k + d_k + mu (theta_k - theta)) in place, for one client or a stack."""
+
+    def __init__(self, bench: Bench, theta_k: Tensor, theta: Tensor, d: Tensor | None, m: Tensor | None) -> None:
+        self.local, self.mu = bench.local, bench.correction.mu
+        self.theta_k, self.theta, self.d = theta_k, theta, d
+        # with momentum: m <- rho m + (corrected gradient), theta_k <- theta_k - eta m; m starts at 0 each round
+        self.out, self.scale = (theta_k, -self.local.eta) if m is None else (m, 1.0)
+        self.out_views = split_like(self.out, bench.net.shapes)
+
+    def step(self, grads: tuple[Tensor, ...]) -> None:
+        out, scale, pull = self.out, self.scale, self.local.weight_decay + self.mu
+        if self.local.momentum:
+            out.mul_(self.local.momentum)
+        if pull:
+            out.add_(self.theta_k, alpha=scale * pull)
+        if self.mu:
+            out.add_(self.theta, alpha=-scale * self.mu)
+        if self.d is not None:
+            out.add_(self.d, alpha=scale)
+        torch._foreach_add_(self.out_views, grads, alpha=scale)
+        if self.local.momentum:
+            self.theta_k.add_(out, alpha=-self.local.eta)
+
+
+class Client(LightningModule):
+    """Client k of the federation. It owns its index, steps and weight; everything heavy is borrowed for the round."""
+
+    bench: Bench
+    descent: Descent
+    state: State
+
+    def __init__(self, index: int, tau: int, omega: float) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.index, self.tau, self.omega = index, tau, omega
+
+    def fit(self, bench: Bench, round: Round) -> Tensor:
+        """tau_k local steps from theta; theta_k is left in bench.net. Returns loss and parts of each step."""
+        k, net = self.index, bench.net
+        local_buffers = bench.tables.get("buffers")
+        keeps = local_buffers is not None and bool(round.done[k])
+        net.load(round.theta, local_buffers.get([k])[0] if local_buffers and keeps else round.buffers)
+        net.module.train()
+        torch.manual_seed(stream_seed(bench.seed, "network", round.index, k))  # dropout
+        self.bench = bench
+        self.state = {name: rows[0] for name, rows in client_state(bench, round, [k]).items()}
+        d = client_offset(bench, round, [k])
+        m = torch.zeros_like(net.theta) if bench.local.momentum else None
+        self.descent = Descent(bench, net.theta, round.theta, None if d is None else d[0], m)
+        done = round.done[k]
+        choices = bench.batcher.choose(Draws(bench.seed, round.index, torch.tensor([k])), self.tau)
+        trace: list[Tensor] = []
+        step = 0
+        for block in bench.batcher.blocks(choices, bench.pool):
+            bench.progress(k, step)
+            for batch in per_step(tree_map(lambda t: t[0], block), 0):
+                trace += self.training_step(batch, step)
+                if self.state:
+                    bench.objective.after_step(self.state, net.theta, done + step)
+                step += 1
+        for name, row in self.state.items():
+            bench.tables[name].put([k], row[None])
+        if local_buffers:
+            local_buffers.put([k], net.buffers[None])
+        return torch.stack(trace).view(self.tau, -1)
+
+    def training_step(self, batch: Batch, step: int) -> list[Tensor]:  # type: ignore[override]
+        """One corrected step: theta_k <- theta_k - eta (g_k(theta_k, v_k) + correction)."""
+        net = self.bench.net
+        loss, parts = self.bench.objective.loss(net, batch, self.state)
+        self.descent.step(torch.autograd.grad(loss, net.params))
+        return [loss.detach(), *(part.detach() for part in parts.values())]
+
+
+def client_state(bench: Bench, round: Round, clients: list[int]) -> State:
+    """The objective's memory of these clients, (n, P) each, made ready for the round."""
+    state = {name: bench.tables[name].get(clients) for name in bench.objective.memory}
+    if state:
+        bench.objective.begin_client(state, round.theta, round.done[clients])
+    return state
+
+
+def client_offset(bench: Bench, round: Round, clients: list[int]) -> Tensor | None:
+    """d_k of these clients, (n, P)."""
+    name = bench.correction.memory
+    return bench.correction.offset(bench.tables[name].get(clients), round.c) if name else None
+
+
+def full_gradient(bench: Bench, round: Round, k: int, chunk: int = 1024) -> Tensor:
+    """The gradient of F_k(theta, v_k) over all of client k's data, without augmentation.
+
+    Every chunk of the unlabelled data comes with all labelled data: sum_j m_j/M grad(CE(L) + term(U_j)) is exact.
+    """
+    net, plan, objective = bench.net, bench.plan, bench.objective
+    net.load(round.theta, round.buffers)
+    net.module.eval()
+    labeled, unlabeled = plan.labeled[k], plan.unlabeled[k]
+    chunked = unlabeled if objective.uses_unlabeled else labeled
+    total = torch.zeros_like(net.theta)
+    views = split_like(total, net.shapes)
+    state = {name: rows[0] for name, rows in client_state(bench, round, [k]).items()}
+    for part in chunked.split(chunk):
+        lab, unl = (labeled, part) if objective.uses_unlabeled else (part, part[:0])
+        choices = bench.batcher.fixed(lab, unl).to(net.theta.device)
+        batch = tree_map(lambda t: t[0, 0], bench.batcher.gather(choices, bench.pool, clean=True))
+        loss, _ = objective.loss(net, batch, state)
+        for view, grad in zip(views, torch.autograd.grad(loss, net.params), strict=True):
+            view.add_(grad, alpha=len(part) / len(chunked))
+    return total

@@ -1,0 +1,131 @@
+"""Batches without a loader: a round's random choices at once, then gathers from in-memory tensors in blocks."""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fedshvr.data.augment import Augment
+from fedshvr.objectives.base import Batch, Objective
+from fedshvr.plan import LocalSGD, Plan, Sets
+from fedshvr.streams import Draws
+
+BLOCK_BYTES = 4 << 20  # about the size of a cache: larger blocks gain nothing
+
+
+class Pool(NamedTuple):
+    """The training set on the device, by sample index."""
+
+    x: Tensor  # (N, C, H, W)
+    y: Tensor  # (N,), -1 where the label is not known to the clients
+    v: Tensor  # (N, classes), pseudo-labels of the unlabelled samples
+
+
+class Choices(NamedTuple):
+    """The random choices of n clients' round; dimensions (n, steps, ...)."""
+
+    labeled: Tensor  # sample indices (n, steps, B_l)
+    unlabeled: Tensor  # sample indices (n, steps, B_u)
+    move_x: Tensor  # numbers for the augmentation of the labelled images
+    move_u: tuple[Tensor, ...]  # ... and of each view of the unlabelled ones
+    noise: dict[str, Tensor]
+
+    def steps(self, start: int, stop: int) -> "Choices":
+        return self._map(lambda t: t[:, start:stop])
+
+    def to(self, device: torch.device) -> "Choices":
+        return self._map(lambda t: t.to(device, non_blocking=True))
+
+    def _map(self, f: Callable[[Tensor], Tensor]) -> "Choices":
+        a, b, x, u, noise = self
+        return Choices(f(a), f(b), f(x), tuple(map(f, u)), {name: f(t) for name, t in noise.items()})
+
+
+class Batcher:
+    """Makes every client's batches."""
+
+    def __init__(self, plan: Plan, local: LocalSGD, objective: Objective, augments: dict[str, Augment]) -> None:
+        self.plan, self.local, self.objective, self.augments = plan, local, objective, augments
+
+    def choose(self, draws: Draws, steps: int) -> Choices:
+        """xi ~ L_k and zeta ~ U_k uniformly at random, `steps` times."""
+        local, n = self.local, len(draws.clients)
+        sizes_l, sizes_u = (steps, local.batch_labeled), (steps, local.batch_unlabeled)
+        views = self.objective.views
+        if self.objective.uses_unlabeled:
+            unlabeled = self._pick(draws, "unlabeled", self.plan.unlabeled, sizes_u)
+        else:
+            unlabeled = torch.empty(n, steps, 0, dtype=torch.long)
+        return Choices(
+            labeled=self._pick(draws, "labeled", self.plan.labeled, sizes_l),
+            unlabeled=unlabeled,
+            move_x=draws("move labeled", (*sizes_l, self.augments["weak"].numbers)),
+            move_u=tuple(draws(f"move {i}", (*sizes_u, self.augments[v].numbers)) for i, v in enumerate(views)),
+            noise=self.objective.draw(draws, steps, local.batch_labeled, local.batch_unlabeled),
+        )
+
+    def _pick(self, draws: Draws, name: str, sets: Sets, shape: tuple[int, int]) -> Tensor:
+        size, start = (t[draws.clients, None, None] for t in (sets.size, sets.start))
+        if self.local.sampling == "replacement":
+            return sets.flat[start + (draws(name, shape) * size).long()]
+        return torch.stack([self._shuffled(draws, name, sets[int(k)], shape, i) for i, k in enumerate(draws.clients)])
+
+    @staticmethod
+    def _shuffled(draws: Draws, name: str, indices: Tensor, shape: tuple[int, int], row: int) -> Tensor:
+        """Passes over a freshly shuffled set; a batch never straddles two passes, so it holds no sample twice."""
+        steps, batch = shape
+        per_pass = len(indices) // batch
+        passes = -(-steps // per_pass)
+        one = Draws(*draws.path, draws.clients[row : row + 1])
+        order = one(name, (passes, len(indices)))[0].argsort(-1)[:, : per_pass * batch]
+        return indices[order].reshape(-1, batch)[:steps]
+
+    def blocks(self, choices: Choices, pool: Pool) -> Iterator[Batch]:
+        """The steps' batches gathered block by block: Batch with dimensions (n, steps of the block, ...)."""
+        n, steps = choices.labeled.shape[:2]
+        images = choices.labeled.shape[2] + len(self.objective.views) * choices.unlabeled.shape[2]
+        size = max(1, BLOCK_BYTES // max(1, n * images * pool.x[0].numel() * pool.x.element_size()))
+        for start in range(0, steps, size):
+            yield self.gather(choices.steps(start, start + size).to(pool.x.device), pool)
+
+    def fixed(self, labeled: Tensor, unlabeled: Tensor) -> Choices:
+        """One step of one client with exactly these samples."""
+        none = torch.empty(1, 1, 0)
+        noise = self.objective.draw(Draws(0, 0, torch.tensor([0])), 1, len(labeled), len(unlabeled))
+        return Choices(labeled[None, None], unlabeled[None, None], none, (none,) * len(self.objective.views), noise)
+
+    def gather(self, choices: Choices, pool: Pool, clean: bool = False) -> Batch:
+        """Images, labels and pseudo-labels of these choices; `clean` leaves the images as they are."""
+        u_clean = self._images(pool.x, choices.unlabeled) if self.objective.views else None
+        return Batch(
+            x=self._augment("weak", self._images(pool.x, choices.labeled), choices.move_x, clean),
+            y=pool.y[choices.labeled],
+            u=tuple(
+                self._augment(view, u_clean, move, clean)
+                for view, move in zip(self.objective.views, choices.move_u, strict=True)
+                if u_clean is not None
+            ),
+            v=pool.v[choices.unlabeled] if self.objective.pseudo_labels else (),
+            noise=choices.noise,
+        )
+
+    @staticmethod
+    def _images(x: Tensor, index: Tensor) -> Tensor:
+        return x.index_select(0, index.flatten()).view(*index.shape, *x.shape[1:])
+
+    def _augment(self, view: str, images: Tensor, move: Tensor, clean: bool) -> Tensor:
+        augment = self.augments[view]
+        if clean or not augment.numbers:
+            return images
+        return augment.apply(images.flatten(0, 2), move.flatten(0, 2)).view_as(images)
+
+
+def per_step(batch: Batch, dim: int) -> Iterator[Batch]:
+    """One Batch per step of a block whose steps lie along `dim`."""
+    x, y = batch.x.unbind(dim), batch.y.unbind(dim)
+    u = list(zip(*(t.unbind(dim) for t in batch.u), strict=True)) or [()] * len(x)
+    v = batch.v.unbind(dim) if isinstance(batch.v, Tensor) else [()] * len(x)
+    noise = {name: t.unbind(dim) for name, t in batch.noise.items()}
+    for s in range(len(x)):
+        yield Batch(x[s], y[s], u[s], v[s], {name: t[s] for name, t in noise.items()})

@@ -1,0 +1,43 @@
+"""The data of a federation: images once in memory, and who holds which of them."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedshvr.data import partition
+from fedshvr.data.batches import Pool
+from fedshvr.data.partition import Split
+from fedshvr.data.sources import ImageData
+from fedshvr.plan import Plan
+
+
+@dataclass
+class Federation:
+    images: ImageData
+    splits: list[Split]
+    plan: Plan
+
+    @property
+    def y(self) -> Tensor:
+        return self.images.y
+
+    @property
+    def x_test(self) -> Tensor:
+        return self.images.x_test
+
+    @property
+    def y_test(self) -> Tensor:
+        return self.images.y_test
+
+    @property
+    def sha256(self) -> str:
+        return partition.sha256(self.splits)
+
+    def pool(self, device: torch.device, dtype: torch.dtype, pseudo_labels: bool) -> Pool:
+        """The training set for the clients: labels of unlabelled samples are left out (-1)."""
+        known = torch.full_like(self.images.y, -1)
+        known[self.plan.labeled.flat] = self.images.y[self.plan.labeled.flat]
+        rows = len(known) if pseudo_labels else 0
+        v = torch.zeros(rows, len(self.images.classes), dtype=dtype, device=device)
+        return Pool(self.images.x.to(device, dtype), known.to(device), v)

@@ -1,0 +1,95 @@
+"""How the clients of one process do their round: one after another, or many at once in one batched step."""
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
+
+from fedshvr.client import Bench, Client, Descent, Round, client_offset, client_state
+from fedshvr.data.batches import per_step
+from fedshvr.errors import check
+from fedshvr.objectives.base import Batch, Parts, State
+from fedshvr.streams import Draws
+from fedshvr.vector import StackedNet, split_like
+
+ENGINES = ("sequential", "vectorized")
+STACK_BYTES = 256 << 20  # clients are stacked in groups whose parameters fit here
+
+
+class Result:
+    """What some clients hand back: theta_k (n, P), buffers (n, B), and the trace (steps, n, loss and parts)."""
+
+    def __init__(self, clients: list[int], theta: Tensor, buffers: Tensor, trace: Tensor) -> None:
+        self.clients, self.theta, self.buffers, self.trace = clients, theta, buffers, trace
+
+
+Engine = Callable[[Bench, list[Client], Round, list[int]], Iterator[Result]]
+
+
+def sequential(bench: Bench, clients: list[Client], round: Round, own: list[int]) -> Iterator[Result]:
+    """The network is handed from client to client."""
+    for k in own:
+        trace = clients[k].fit(bench, round)
+        yield Result([k], bench.net.theta[None], bench.net.buffers[None], trace[:, None])
+
+
+def vectorizable(network: nn.Module) -> bool:
+    """Batch norm and dropout keep their own state and randomness: such networks train one client at a time."""
+    dropout = any(isinstance(m, nn.Dropout) and m.p > 0 for m in network.modules())
+    return not dropout and not any(True for _ in network.buffers())
+
+
+def pick_engine(name: str, network: nn.Module) -> Engine:
+    check(name in ENGINES, f"engine={name}: must be one of {', '.join(ENGINES)}")
+    check(
+        name != "vectorized" or vectorizable(network),
+        "engine=vectorized: this network has batch norm or dropout; use engine=sequential, or change the model",
+    )
+    return vectorized if name == "vectorized" else sequential
+
+
+def vectorized(bench: Bench, clients: list[Client], round: Round, own: list[int]) -> Iterator[Result]:
+    """Clients with many steps first, in groups; those that are done drop out from the end of the stack."""
+    order = sorted(own, key=lambda k: -clients[k].tau)
+    size = max(1, STACK_BYTES // (round.theta.numel() * round.theta.element_size()))
+    for start in range(0, len(order), size):
+        yield _fit_stack(
+            bench, round, order[start : start + size], [clients[k].tau for k in order[start : start + size]]
+        )
+
+
+def _fit_stack(bench: Bench, round: Round, group: list[int], tau: list[int]) -> Result:
+    theta_k = round.theta.expand(len(group), -1).clone()
+    state, d = client_state(bench, round, group), client_offset(bench, round, group)
+    m = torch.zeros_like(theta_k) if bench.local.momentum else None
+    done = round.done[group]
+    choices = bench.batcher.choose(Draws(bench.seed, round.index, torch.tensor(group)), tau[0])
+    loss_of = torch.vmap(lambda params, batch, state: _loss(bench, params, batch, state))
+    trace, active, step = [], 0, 0
+    for block in bench.batcher.blocks(choices, bench.pool):
+        bench.progress(group[0], step)
+        for batch in per_step(block, 1):
+            now = sum(t > step for t in tau) if step >= tau[-1] else len(group)
+            if now != active:
+                active = now
+                leaves = [v.requires_grad_() for v in split_like(theta_k.detach()[:active], bench.net.shapes)]
+                active_state = {name: rows[:active] for name, rows in state.items()}
+                d_active, m_active = (None if t is None else t[:active] for t in (d, m))
+                descent = Descent(bench, theta_k[:active], round.theta, d_active, m_active)
+            if active < len(group):
+                batch = tree_map(lambda t, n=active: t[:n], batch)
+            losses, parts = loss_of(leaves, batch, active_state)
+            descent.step(torch.autograd.grad(losses.sum(), leaves))
+            if state:
+                bench.objective.after_step(active_state, theta_k[:active], done[:active] + step)
+            row = torch.stack([losses.detach(), *(p.detach() for p in parts.values())], dim=1)
+            trace.append(row if active == len(group) else nn.functional.pad(row, (0, 0, 0, len(group) - active)))
+            step += 1
+    for name, rows in state.items():
+        bench.tables[name].put(group, rows)
+    return Result(group, theta_k, round.buffers.expand(len(group), -1), torch.stack(trace))
+
+
+def _loss(bench: Bench, params: list[Tensor], batch: Batch, state: State) -> tuple[Tensor, Parts]:
+    return bench.objective.loss(StackedNet(bench.net, params), batch, state)

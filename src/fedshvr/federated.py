@@ -1,0 +1,312 @@
+"""The orchestrator: one training_step is one communication round."""
+
+import time
+from collections.abc import Callable, Iterable
+from math import floor
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning import LightningModule
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader
+
+from fedshvr.aggregation import Average, Normalized, effective_steps
+from fedshvr.checkpoint import client_tensors, restore_clients
+from fedshvr.client import Bench, Client, Round, full_gradient
+from fedshvr.corrections import Correction
+from fedshvr.data.augment import Augment
+from fedshvr.data.batches import Batcher
+from fedshvr.data.federation import Federation
+from fedshvr.engine import pick_engine
+from fedshvr.errors import check
+from fedshvr.memory import PLACES, Table
+from fedshvr.objectives.base import Objective
+from fedshvr.plan import LocalSGD, owners
+from fedshvr.streams import stream
+from fedshvr.vector import FlatNet, flatten
+
+OptimizerFactory = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+BUFFERS = ("average", "local")
+LABEL_CHUNK = 2048  # images in one forward pass without gradient
+
+
+class Diverged(RuntimeError):
+    """A loss is not finite any more."""
+
+
+def wide(device: torch.device) -> torch.dtype:
+    """Sums over clients are made in float64, so that their order (and the number of ranks) does not show."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+class Federated(LightningModule):
+    """The server. Its only parameter is theta, stepped once a round by the server optimiser (SGD, lr 1: the paper)."""
+
+    network: nn.Module
+    buffers_: Tensor  # batch-norm statistics
+    c: Tensor | None  # the server's control variate
+    done: Tensor  # (K,) local steps of each client so far
+
+    def __init__(
+        self,
+        network: nn.Module,
+        federation: Federation,
+        objective: Objective,
+        correction: Correction,
+        aggregation: Average | Normalized,
+        local: LocalSGD,
+        server: OptimizerFactory,
+        augments: dict[str, Augment],
+        seed: int,
+        participation: float = 1.0,
+        buffers: str = "average",
+        engine: str = "sequential",
+        client_state: str = "device",
+    ) -> None:
+        super().__init__()
+        check(0 < participation <= 1, f"participation={participation}: must be above 0 and at most 1")
+        check(buffers in BUFFERS, f"buffers={buffers}: must be one of {', '.join(BUFFERS)}")
+        check(client_state in PLACES, f"client_state={client_state}: must be one of {', '.join(PLACES)}")
+        check(
+            not (local.momentum and correction.plain_sgd),
+            f"client.momentum={local.momentum}: must be 0, because {type(correction).__name__} assumes plain SGD",
+        )
+        self.automatic_optimization = False
+        self.federation, self.plan, self.local, self.server = federation, federation.plan, local, server
+        self.objective, self.correction, self.aggregation = objective, correction, aggregation
+        self.augments, self.seed, self.participation = augments, seed, participation
+        self.buffer_policy, self.engine, self.client_state = buffers, engine, client_state
+        self.clients = [Client(k, self.plan.tau[k], float(self.plan.omega[k])) for k in range(self.plan.clients)]
+
+        self.__dict__["network"] = network  # borrowed by the clients; theta is the only registered parameter
+        self.theta = nn.Parameter(flatten(list(network.parameters())))
+        self.register_buffer("buffers_", flatten([b for b in network.buffers() if b.is_floating_point()]))
+        self.register_buffer("c", torch.zeros_like(self.theta.detach()).double() if correction.server_memory else None)
+
+        self.register_buffer("done", torch.zeros(self.plan.clients, dtype=torch.long))
+        effective = [effective_steps(tau, local.eta, local.momentum, correction.mu) for tau in self.plan.tau]
+        self.effective = torch.tensor(effective, dtype=torch.float64)
+        self.row: dict[str, float] = {}  # the metrics of the round
+        self.state_folder: Path | None = None  # where client_state=disk puts its files
+        self.resumed_clients: dict[str, Tensor] | None = None  # from a checkpoint, until the tables are there
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return self.server([self.theta])
+
+    def on_fit_start(self) -> None:
+        """Device and precision are settled: lay out the network, the data and this rank's client tables."""
+        device, dtype = self.theta.device, self.theta.dtype
+        net = FlatNet(self.network, device, dtype)
+        self.owner = owners(self.plan.tau, self.trainer.world_size)
+        own = [k for k, rank in enumerate(self.owner) if rank == self.global_rank]
+        widths = dict.fromkeys(self.objective.memory, len(self.theta))
+        if self.correction.memory:
+            widths[self.correction.memory] = len(self.theta)
+        if self.buffer_policy == "local" and len(self.buffers_):
+            widths["buffers"] = len(self.buffers_)
+        place, folder = self.client_state, self.state_folder
+        tables = {name: Table(own, width, device, dtype, place, folder) for name, width in widths.items()}
+
+        pool = self.federation.pool(device, dtype, self.objective.pseudo_labels)
+        batcher = Batcher(self.plan, self.local, self.objective, self.augments)
+        unlabeled = [self.plan.unlabeled[k].to(device) for k in range(self.plan.clients)]
+        hidden = self.federation.y.to(device)
+        parts = (self.objective, self.correction, self.local)
+        self.bench = Bench(net, pool, self.plan, batcher, *parts, self.seed, tables, unlabeled, hidden)
+
+        self.test_set = [t.to(device) for t in (self.federation.x_test.to(dtype), self.federation.y_test)]
+        self.run_clients = pick_engine(self.engine, net.module)
+        if self.resumed_clients is not None:
+            restore_clients(self.bench, self.resumed_clients)
+            self.resumed_clients = None
+
+    # ---- one round ---------------------------------------------------------------------------------------------------
+
+    def cohort(self, round: int) -> list[int]:
+        """The clients of this round, the same on every rank."""
+        size = max(1, floor(self.participation * self.plan.clients + 0.5))
+        if size == self.plan.clients:
+            return list(range(size))
+        order = torch.randperm(self.plan.clients, generator=stream(self.seed, "cohort", round))
+        return order[:size].sort().values.tolist()
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        started = time.perf_counter()
+        cohort = self.cohort(self.current_epoch)
+        own = [k for k in cohort if self.owner[k] == self.global_rank]
+        theta = self.theta.detach().clone()
+        c = theta[:0] if self.c is None else self.c
+        round = Round(self.current_epoch, theta, self.buffers_, c, self.done)
+        weights = self.plan.omega[cohort] / self.plan.omega[cohort].sum()
+        weight_of = dict(zip(cohort, weights.tolist(), strict=True))
+
+        self.objective.begin_round(self.current_epoch * self.local.epochs)
+        labels = self._relabel(round, own, weight_of)
+        coefficients = self.aggregation.coefficients(weights, self.effective[cohort]).tolist()
+        sums = self._collect(round, own, weight_of, dict(zip(cohort, coefficients, strict=True)))
+        direction, change, buffers, means, labels = self._sum_over_ranks(*sums, labels)
+        self._stop_if_diverged(means)
+
+        self.theta.grad = direction.to(theta.dtype)
+        self.optimizers().step()  # type: ignore[union-attr]
+        if self.c is not None:
+            self.c += change
+        if len(buffers):
+            self.buffers_.copy_(buffers)
+        self.done[cohort] += torch.tensor([self.plan.tau[k] for k in cohort], device=self.done.device)
+        if self.correction.needs_global_move:
+            self._after_round(own, theta - self.theta.detach())
+        self._log_round(means.tolist(), labels.tolist(), self._sum_omega_d(), time.perf_counter() - started)
+
+    def _relabel(self, round: Round, own: list[int], weight_of: dict[int, float]) -> Tensor:
+        """v_k <- Lemma 1 at theta, from clean images. Returns (correct, count, cost of the labels) for the log."""
+        report = torch.zeros(3, dtype=wide(self.device), device=self.device)
+        if not (self.objective.pseudo_labels and self.objective.relabel) or not own:
+            return report
+        net, pool = self.bench.net, self.bench.pool
+        net.load(round.theta, round.buffers)
+        net.module.eval()
+        for k in own:
+            for index in self.bench.unlabeled[k].split(LABEL_CHUNK):
+                with torch.no_grad():
+                    v = self.objective.label(net(pool.x[index]))
+                pool.v[index] = v
+                report[0] += (v.argmax(-1) == self.bench.hidden[index]).sum()
+                report[2] += weight_of[k] / len(self.bench.unlabeled[k]) * self.objective.label_cost(v).sum()
+            report[1] += len(self.bench.unlabeled[k])
+        return report
+
+    def _collect(
+        self, round: Round, own: list[int], weight_of: dict[int, float], coefficient_of: dict[int, float]
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Let this rank's clients work; sum up moves, changes of c, buffers, and means of (loss, parts, drift)."""
+        theta, device = round.theta, self.device
+        direction = torch.zeros(len(theta), dtype=wide(device), device=device)
+        change = torch.zeros_like(direction) if self.c is not None else direction[:0]
+        buffers = torch.zeros(len(self.buffers_), dtype=direction.dtype, device=device)
+        means = torch.zeros(2 + len(self.objective.parts), dtype=direction.dtype, device=device)
+        self.results: list[tuple[list[int], Tensor]] = []
+        for result in self.run_clients(self.bench, self.clients, round, own):
+            move = theta - result.theta
+            tau = torch.tensor([self.plan.tau[k] for k in result.clients], dtype=theta.dtype, device=device)[:, None]
+            w = torch.tensor([weight_of[k] for k in result.clients], dtype=direction.dtype, device=device)
+            means[:-1] += w @ (result.trace.sum(0) / tau).to(w.dtype)
+            means[-1] += w @ torch.linalg.vector_norm(move, dim=1).to(w.dtype)
+            self.results.append((result.clients, result.trace))
+            if len(buffers):
+                buffers += w @ result.buffers.to(w.dtype)
+            for k, row in zip(result.clients, move, strict=True):
+                direction.add_(row, alpha=coefficient_of[k])
+            if self.correction.memory:
+                self._remember(round, result.clients, move.div_(self.local.eta * tau), change)
+        return direction, change, buffers, means
+
+    def _remember(self, round: Round, clients: list[int], delta: Tensor, change: Tensor) -> None:
+        table = self.bench.tables[self.correction.memory]
+        memory = table.get(clients)
+        gradient = lambda: torch.stack([full_gradient(self.bench, round, k) for k in clients])  # noqa: E731
+        reported = self.correction.after_client(memory, round.c, delta, gradient)
+        table.put(clients, memory)
+        if reported is not None:
+            for k, row in zip(clients, reported, strict=True):
+                change.add_(row, alpha=self.clients[k].omega)
+
+    def _after_round(self, own: list[int], global_move: Tensor) -> None:
+        table = self.bench.tables[self.correction.memory]
+        for k in own:
+            memory = table.get([k])
+            self.correction.after_round(memory, global_move, self.local.eta, self.plan.tau[k])
+            table.put([k], memory)
+
+    def _sum_over_ranks(self, *tensors: Tensor) -> list[Tensor]:
+        """One all-reduce of O(P) numbers."""
+        if self.trainer.world_size == 1:
+            return list(tensors)
+        flat = self.trainer.strategy.reduce(torch.cat(tensors), reduce_op="sum")
+        return list(flat.split([len(t) for t in tensors]))
+
+    def _stop_if_diverged(self, means: Tensor) -> None:
+        if means.isfinite().all():
+            return
+        for clients, trace in self.results:
+            bad = (~trace[:, :, 0].isfinite()).nonzero()
+            if len(bad):
+                step, i = bad[0].tolist()
+                raise Diverged(
+                    f"round {self.current_epoch + 1}, client {clients[i]}, local step {step + 1}: "
+                    f"the loss is not finite (client.eta={self.local.eta} may be too large)"
+                )
+        raise Diverged(f"round {self.current_epoch + 1}: a client of another rank has a loss that is not finite")
+
+    def _sum_omega_d(self) -> float:
+        """|sum_k omega_k d_k|; d_k is affine in client k's memory and the omega_k sum to 1."""
+        name = self.correction.memory
+        if not name or self.client_state == "disk":
+            return 0.0 if not name else float("nan")
+        table = self.bench.tables[name]
+        omega = torch.tensor([self.clients[k].omega for k in table.row_of], dtype=table.dtype, device=table.rows.device)
+        (weighted,) = self._sum_over_ranks((omega @ table.rows).to(self.device))
+        d = self.correction.offset(weighted, weighted if self.c is None else self.c)
+        return float(torch.linalg.vector_norm(d)) if d is not None else 0.0
+
+    def _log_round(self, means: list[float], labels: list[float], sum_omega_d: float, seconds: float) -> None:
+        loss, *parts, drift = means
+        correct, count, label_cost = labels
+        self.row = {
+            "round": self.current_epoch + 1,
+            "train_loss": loss + label_cost,
+            **{f"train_{name}": value for name, value in zip(self.objective.parts, parts, strict=True)},
+            "alpha0": self.objective.alpha0,
+            "pseudo_label_acc": correct / count if count else float("nan"),
+            "sum_omega_d": sum_omega_d,
+            "drift": drift,
+            "seconds": seconds,
+        }
+        if self.objective.pseudo_labels:
+            self.row["train_label_cost"] = label_cost
+        self.log_dict({k: float(v) for k, v in self.row.items() if k != "round"}, batch_size=1)
+
+    # ---- evaluation, loaders, checkpoints ----------------------------------------------------------------------------
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        """Accuracy and loss of theta on the whole test set, shared out over the ranks."""
+        net, (x, y) = self.bench.net, self.test_set
+        net.load(self.theta.detach(), self.buffers_)
+        net.module.eval()
+        sums = torch.zeros(2, dtype=wide(self.device), device=self.device)
+        for index in torch.arange(self.global_rank, len(x), self.trainer.world_size).split(LABEL_CHUNK):
+            logits, target = net(x[index]), y[index]
+            sums[0] += (logits.argmax(-1) == target).sum()
+            sums[1] += cross_entropy(logits, target, reduction="sum")
+        (sums,) = self._sum_over_ranks(sums)
+        correct, loss = (sums / len(x)).tolist()
+        self.row |= {"test_acc": correct, "test_loss": loss}
+        self.log_dict({"test_acc": correct, "test_loss": loss}, batch_size=1)
+
+    def train_dataloader(self) -> DataLoader:
+        return DataLoader([0])  # type: ignore[arg-type]  # one element: one training_step a round
+
+    def val_dataloader(self) -> DataLoader:
+        return DataLoader([0])  # type: ignore[arg-type]
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        checkpoint["clients"] = client_tensors(self.bench, self.owner, self.trainer)
+        checkpoint["federation"] = self.fingerprint()
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        for name, value in self.fingerprint().items():
+            found = checkpoint["federation"].get(name)
+            check(found == value, f"ckpt_path: the checkpoint has {name}={found}, this run has {name}={value}")
+        self.resumed_clients = checkpoint["clients"]
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What must agree for a checkpoint to be this run's."""
+        parts = {"objective": self.objective, "correction": self.correction, "aggregation": self.aggregation}
+        return {
+            "seed": self.seed,
+            "parameters": len(self.theta),
+            "partition_sha256": self.federation.sha256,
+            **{name: type(part).__name__ for name, part in parts.items()},
+        }

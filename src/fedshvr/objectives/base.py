@@ -1,0 +1,132 @@
+"""What every objective offers, what it is given, and the few formulas that several share."""
+
+from math import exp, log
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from fedshvr.errors import check
+from fedshvr.streams import _GOLDEN, Draws, _mix
+from fedshvr.vector import Forward
+
+State = dict[str, Tensor]
+Parts = dict[str, Tensor]
+
+
+class Batch(NamedTuple):
+    """One local step's data. There is no label of an unlabelled image in it, so none can leak."""
+
+    x: Tensor  # labelled images (augmented)
+    y: Tensor  # their classes
+    u: tuple[Tensor, ...] = ()  # views of the unlabelled images, in the order of Objective.views
+    v: Any = ()  # their pseudo-labels, rows on the simplex, if Objective.pseudo_labels
+    noise: dict[str, Tensor] = {}  # random numbers that Objective.draw asked for
+
+
+class Network(Protocol):
+    """The network at the client's current parameters."""
+
+    params: list[Any]
+
+    def __call__(self, x: Tensor) -> Tensor: ...
+    def at(self, vector: Tensor) -> Forward: ...
+    def untracked(self, x: Tensor) -> Tensor: ...
+
+
+class Ramp:
+    """The weight of the unlabelled term: 0 at epoch 0, `final` from epoch `epochs` on."""
+
+    SHAPES = ("linear", "exp", "none")
+
+    def __init__(self, epochs: float, shape: str = "linear") -> None:
+        check(shape in self.SHAPES, f"ramp.shape={shape}: must be one of {', '.join(self.SHAPES)}")
+        check(epochs >= 0, f"ramp.epochs={epochs}: must be at least 0")
+        self.epochs, self.shape = epochs, shape
+
+    def __call__(self, epoch: float) -> float:
+        if self.shape == "none" or epoch >= self.epochs:
+            return 1.0
+        x = epoch / self.epochs
+        return x if self.shape == "linear" else exp(-5 * (1 - x) ** 2)
+
+
+class Objective:
+    """A method's loss. Pure in the parameters: the same code runs for one client and, under vmap, for many at once."""
+
+    uses_unlabeled = True
+    views: tuple[str, ...] = ("weak",)  # "clean", "weak" or "strong", one per entry of Batch.u
+    pseudo_labels = False  # does `label` make v from the clean images at the start of each round?
+    relabel = True  # ... or does it keep the labels of an earlier round this time?
+    memory: tuple[str, ...] = ()  # names of the vectors of the size of theta that each client keeps
+    parts: tuple[str, ...] = ()  # names of the parts of the loss, in the order in which `loss` gives them
+    adapts = False  # does `adapt` change the memory before each step?
+    alpha0 = 0.0  # current weight of the unlabelled term
+
+    def __init__(self, weight: float = 0.0, ramp: Ramp | None = None) -> None:
+        check(weight >= 0, f"algorithm.objective.weight={weight}: must be at least 0")
+        self.weight, self.ramp = weight, ramp or Ramp(0)
+
+    def begin_round(self, epoch: float) -> None:
+        """Set what depends on how many epochs have passed."""
+        self.alpha0 = self.weight * self.ramp(epoch)
+
+    def widths(self, parameters: int, classes: int) -> dict[str, int]:
+        """How many numbers each vector of the memory has."""
+        return dict.fromkeys(self.memory, parameters)
+
+    def label(self, logits: Tensor) -> Tensor:
+        """Pseudo-labels v of the images with these logits."""
+        raise AssertionError("only asked of objectives with pseudo_labels")
+
+    def label_cost(self, v: Tensor) -> Tensor:
+        """The part of F that depends on v alone, per sample."""
+        return v.new_zeros(len(v))
+
+    def draw(self, draws: Draws, steps: int, labeled: int, unlabeled: int) -> dict[str, Tensor]:
+        """Random numbers for Batch.noise, first dimensions (clients, steps)."""
+        return {}
+
+    def begin_client(self, state: State, theta: Tensor, done: Tensor) -> None:
+        """Prepare the client's memory at the start of its round; `done` counts the steps of its earlier rounds."""
+
+    def adapt(self, net: Network, batch: Batch, state: State, done: Tensor) -> State:
+        """New values of the client's memory, from the batch of the step to come; `done` counts the steps before it."""
+        return state
+
+    def loss(self, net: Network, batch: Batch, state: State) -> tuple[Tensor, Parts]:
+        raise NotImplementedError
+
+    def after_step(self, state: State, theta_k: Tensor, done: Tensor) -> None:
+        """Update the client's memory after a local step; `done` counts its steps before this one."""
+
+
+def soft_cross_entropy(log_f: Tensor, v: Tensor) -> Tensor:
+    """-mean_i <v_i, log f_i>."""
+    return -(v * log_f).sum(-1).mean()
+
+
+def kl_from_uniform(log_p: Tensor) -> Tensor:
+    """KL(p_i || uniform) of each row, from log-probabilities."""
+    return (log_p.exp() * log_p).sum(-1) + log(log_p.shape[-1])
+
+
+def one_hot_argmax(logits: Tensor) -> Tensor:
+    return torch.nn.functional.one_hot(logits.argmax(-1), logits.shape[-1]).to(logits.dtype)
+
+
+def weighted(labeled: Tensor, alpha0: float, unlabeled: Tensor) -> tuple[Tensor, Parts]:
+    """The loss labeled + alpha0 unlabeled, and its parts."""
+    return labeled + alpha0 * unlabeled, {"labeled": labeled, "unlabeled": unlabeled}
+
+
+def normals(numbers: Tensor, like: Tensor) -> Tensor:
+    """Standard normal numbers of the shape of `like`, the i-th row from the i-th uniform number alone.
+
+    So a round's random images need not be drawn at its start and kept. Each uniform number's 53 bits are the key of a
+    stream of their own.
+    """
+    position = torch.arange(1, like[0].numel() + 1, device=like.device)
+    bits = _mix(_mix((numbers * 2.0**53).long())[:, None] + position * _GOLDEN)
+    uniform = (((bits >> 41) & (2**23 - 1)).to(like.dtype) + 0.5) * 2.0**-23  # exact in float32, never 0 or 1
+    return torch.special.ndtri(uniform).view_as(like)

@@ -1,0 +1,169 @@
+"""What a run leaves in its folder: partition.json and .png, config.yaml, metrics.csv and summary.json."""
+
+import csv
+import hashlib
+import json
+import os
+import resource
+import sys
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from lightning import LightningModule, Trainer
+from lightning.pytorch.callbacks import Callback
+from omegaconf import OmegaConf
+
+from fedshvr.data import partition
+from fedshvr.data.federation import Federation
+from fedshvr.federated import Federated
+
+PACKAGES = ("torch", "lightning", "hydra-core", "numpy")
+MAX_ROWS = 40  # of the printed plan
+
+
+def write_atomically(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(text)
+    temporary.replace(path)
+
+
+def write_partition(folder: Path, federation: Federation, seed: int) -> None:
+    """partition.json and partition.png; left alone if they are this partition's already."""
+    plan, y = federation.plan, federation.images.y.numpy()
+    path = folder / "partition.json"
+    if path.is_file() and json.loads(path.read_text()).get("sha256") == federation.sha256:
+        return
+    clients = [
+        {
+            "labeled": split.labeled.tolist(),
+            "unlabeled": split.unlabeled.tolist(),
+            "labeled_classes": list(split.labeled_classes),
+            "tau": tau,
+            "omega": omega,
+            "mismatch": partition.realized_mismatch(split, y),
+        }
+        for split, tau, omega in zip(federation.splits, plan.tau, plan.omega.tolist(), strict=True)
+    ]
+    write_atomically(path, json.dumps({"seed": seed, "sha256": federation.sha256, "clients": clients}))
+    from fedshvr.data.partition_figure import draw
+
+    draw(federation.splits, y, federation.images.classes, folder / "partition.png")
+
+
+def plan_table(federation: Federation, module: Federated) -> str:
+    """The clients and the size of the work, as text."""
+    plan, y = federation.plan, federation.images.y.numpy()
+    rows = ["client  labelled  unlabelled    tau   omega  mismatch  labelled classes"]
+    for k, split in enumerate(federation.splits[:MAX_ROWS]):
+        mismatch = partition.realized_mismatch(split, y)
+        classes = ", ".join(federation.images.classes[c] for c in split.labeled_classes)
+        n, m = int(plan.labeled.size[k]), int(plan.unlabeled.size[k])
+        rows.append(f"{k:>6} {n:>9} {m:>11} {plan.tau[k]:>6} {plan.omega[k]:>7.4f} {mismatch:>9.3f}  {classes}")
+    if plan.clients > MAX_ROWS:
+        rows.append(f"   ... and {plan.clients - MAX_ROWS} more clients (partition.json has all)")
+    names = [type(part).__name__ for part in (module.objective, module.correction, module.aggregation)]
+    rows.append(
+        f"{federation.images.name}: {plan.clients} clients, {sum(plan.tau):,} local steps a round, "
+        f"{len(module.theta):,} parameters; {' + '.join(names)}"
+    )
+    return "\n".join(rows)
+
+
+def finished_before(folder: Path, config: dict[str, Any]) -> dict[str, Any] | None:
+    """The summary of a finished run of this very configuration in this folder."""
+    path = folder / "summary.json"
+    if not path.is_file():
+        return None
+    summary = json.loads(path.read_text())
+    return summary if summary["status"] == "finished" and summary["config"] == config else None
+
+
+def write_failure(folder: Path, config: dict[str, Any], error: BaseException) -> None:
+    """summary.json of a job that failed, with the reason."""
+    path = folder / "summary.json"
+    summary = json.loads(path.read_text()) if path.is_file() else {"config": config}
+    write_atomically(path, json.dumps(summary | {"status": "failed", "error": str(error)}, indent=1))
+
+
+def peak_rss_mb() -> float:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (2**20 if sys.platform == "darwin" else 2**10)
+
+
+class RunFolder(Callback):
+    """Writes one row of metrics.csv a round, and summary.json at the end."""
+
+    def __init__(self, folder: Path, federation: Federation, config: dict[str, Any]) -> None:
+        self.folder, self.federation, self.config = folder, federation, config
+        self.rows: list[dict[str, str]] = []
+        self.status = "failed"
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        assert isinstance(pl_module, Federated)
+        self.trainer, self.module = trainer, pl_module
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if not trainer.is_global_zero:
+            return
+        write_atomically(self.folder / "config.yaml", OmegaConf.to_yaml(self.config))
+        path = self.folder / "metrics.csv"
+        if trainer.current_epoch and path.is_file():  # resumed: keep the rounds that the checkpoint has seen
+            with path.open(newline="") as file:
+                rows = [row for row in csv.DictReader(file) if None not in row.values()]  # a torn last line is left
+            self.rows = [row for row in rows if int(row["round"]) <= trainer.current_epoch]
+        self._rewrite()
+
+    def _rewrite(self) -> None:
+        path = self.folder / "metrics.csv"
+        lines = [",".join(self.rows[0]), *(",".join(row.values()) for row in self.rows)] if self.rows else []
+        write_atomically(path, "".join(line + "\n" for line in lines))
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        assert isinstance(pl_module, Federated)
+        if not trainer.is_global_zero:
+            return
+        columns = list(self.rows[0]) if self.rows else ["round", "test_acc", "test_loss"]
+        columns += [name for name in pl_module.row if name not in columns and not self.rows]
+        self.rows.append({name: repr(pl_module.row.get(name, float("nan"))) for name in columns})
+        if len(self.rows) == 1:
+            self._rewrite()
+            return
+        with (self.folder / "metrics.csv").open("a") as file:
+            file.write(",".join(self.rows[-1].values()) + "\n")
+
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.status = "stopped" if trainer.interrupted else "finished"
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        self.status = "stopped" if isinstance(exception, KeyboardInterrupt) else "failed"
+        self.finish()
+
+    def finish(self) -> float | None:
+        """Write summary.json; returns the last test accuracy."""
+        if not self.trainer.is_global_zero:
+            return None
+        accuracy = [float(row["test_acc"]) for row in self.rows if row["test_acc"] != "nan"]
+        seconds = sum(float(row["seconds"]) for row in self.rows)
+        theta = self.module.theta.detach().cpu().contiguous()
+        plan = self.federation.plan
+        summary = {
+            "status": self.status,
+            "test_acc": accuracy[-1] if accuracy else None,
+            "best_test_acc": max(accuracy) if accuracy else None,
+            "rounds": len(self.rows),
+            "seconds": seconds,
+            "seconds_per_round": seconds / len(self.rows) if self.rows else None,
+            "peak_rss_mb": peak_rss_mb(),
+            "tau": plan.tau,
+            "omega": plan.omega.tolist(),
+            "partition_sha256": self.federation.sha256,
+            "theta_sha256": hashlib.sha256(theta.numpy().tobytes()).hexdigest(),
+            "versions": {name: version(name) for name in PACKAGES} | {"python": sys.version.split()[0]},
+            "finished_at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+            "config": self.config,
+        }
+        write_atomically(self.folder / "summary.json", json.dumps(summary, indent=1))
+        return summary["test_acc"]  # type: ignore[return-value]

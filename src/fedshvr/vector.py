@@ -1,0 +1,84 @@
+"""A network's parameters as views of one flat vector, and its float buffers (batch norm) as another."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+Forward = Callable[[Tensor], Tensor]
+
+
+def flatten(tensors: list[Tensor]) -> Tensor:
+    return torch.cat([t.detach().reshape(-1) for t in tensors]) if tensors else torch.empty(0)
+
+
+def split_like(vector: Tensor, shapes: list[torch.Size]) -> list[Tensor]:
+    """Views of the last dimension of `vector`, one per shape; leading dimensions stay."""
+    parts = vector.split([shape.numel() for shape in shapes], dim=-1)
+    return [part.view(*vector.shape[:-1], *shape) for part, shape in zip(parts, shapes, strict=True)]
+
+
+class FlatNet:
+    """One network whose parameters are views of `theta`: writing `theta` is loading the network."""
+
+    def __init__(self, network: nn.Module, device: torch.device, dtype: torch.dtype) -> None:
+        self.module = network.to(device=device, dtype=dtype)
+        named = list(self.module.named_parameters())
+        self.names = [name for name, _ in named]
+        self.shapes = [p.shape for _, p in named]
+        self.params = [p for _, p in named]
+        self.theta = flatten(list(self.params))
+        self.views = split_like(self.theta, self.shapes)  # for in-place steps, outside autograd
+        for p, view in zip(self.params, self.views, strict=True):
+            p.data = view
+        self._buffers = {n: b for n, b in self.module.named_buffers() if b.is_floating_point()}
+
+    @property
+    def buffers(self) -> Tensor:
+        """Batch-norm statistics as one vector: averaged with the clients' weights, never corrected."""
+        return flatten(list(self._buffers.values())).to(self.theta.dtype)
+
+    def load_buffers(self, vector: Tensor) -> None:
+        buffers = list(self._buffers.values())
+        for buffer, value in zip(buffers, split_like(vector, [b.shape for b in buffers]), strict=True):
+            buffer.copy_(value)
+
+    def load(self, theta: Tensor, buffers: Tensor) -> None:
+        self.theta.copy_(theta)
+        self.load_buffers(buffers)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.module(x)
+
+    def at(self, vector: Tensor) -> Forward:
+        """The same network at other parameters; its batch-norm statistics are not touched."""
+        tensors = dict(zip(self.names, split_like(vector, self.shapes), strict=True))
+        tensors |= {name: b.clone() for name, b in self.module.named_buffers()}
+        return lambda x: functional_call(self.module, tensors, (x,))
+
+    def untracked(self, x: Tensor) -> Tensor:
+        """A forward pass at the current parameters, with gradient, that leaves batch-norm statistics alone."""
+        if not self._buffers:
+            return self.module(x)
+        return functional_call(self.module, {n: b.clone() for n, b in self.module.named_buffers()}, (x,))
+
+
+class StackedNet:
+    """What an objective sees inside `torch.func.vmap`: the network at one client's slice of the stacked parameters."""
+
+    def __init__(self, net: FlatNet, params: list[Tensor]) -> None:
+        self.net, self.params = net, params
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return functional_call(self.net.module, dict(zip(self.net.names, self.params, strict=True)), (x,))
+
+    def at(self, vector: Tensor) -> Forward:
+        return self.net.at(vector)
+
+    untracked = __call__
+
+
+def together(net: Forward, *inputs: Tensor) -> tuple[Tensor, ...]:
+    """One forward pass over several batches (one launch, one batch-norm population), split again."""
+    return net(torch.cat(inputs)).split([len(x) for x in inputs])

@@ -1,0 +1,79 @@
+"""Fixtures that all tests share: a run as the command line makes it, in this process or in its own."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import open_dict
+
+import fedshvr  # noqa: F401  # before lightning and torchvision: see fedshvr.torchvision_compat
+
+ROOT = Path(__file__).resolve().parent.parent
+QUICK = ["logger=csv", "rounds=3", "trainer=cpu"]
+
+
+class Run:
+    """The files of a run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.summary = json.loads((folder / "summary.json").read_text())
+        with (folder / "metrics.csv").open(newline="") as file:
+            self.rows = list(csv.DictReader(file))
+
+    @property
+    def theta(self) -> str:
+        return self.summary["theta_sha256"]
+
+    @property
+    def timeless(self) -> list[dict[str, str]]:
+        """metrics.csv without the column that no two runs share."""
+        return [{name: value for name, value in row.items() if name != "seconds"} for row in self.rows]
+
+
+@pytest.fixture
+def train(tmp_path: Path) -> Callable[..., Run]:
+    """train("algorithm=fedavg", folder="a") composes and runs as `python src/train.py` does, in this process."""
+    from fedshvr.run import run
+
+    def call(*overrides: str, folder: str = "run") -> Run:
+        GlobalHydra.instance().clear()
+        with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
+            cfg = compose("train", [*QUICK, *overrides], return_hydra_config=True)
+            with open_dict(cfg):
+                cfg.hydra.runtime.output_dir = str(tmp_path / folder)
+                cfg.hydra.mode = "RUN"
+            HydraConfig.instance().set_config(cfg)
+            with open_dict(cfg):
+                del cfg["hydra"]
+            run(cfg)
+        return Run(tmp_path / folder)
+
+    return call
+
+
+def command(*arguments: str, script: str = "src/train.py") -> list[str]:
+    return [sys.executable, str(ROOT / script), *arguments]
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1", "WANDB_MODE": "offline"}
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess]:
+    """The real command line in its own process, with the temporary folder as working directory."""
+
+    def call(*arguments: str, script: str = "src/train.py") -> subprocess.CompletedProcess:
+        full = command(*arguments, script=script)
+        return subprocess.run(full, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=300)
+
+    return call
