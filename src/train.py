@@ -12,8 +12,13 @@ from omegaconf import DictConfig
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 
 
-def check_choices(arguments: list[str]) -> None:
-    """One sentence for `group=name` where configs/group has no such name."""
+def check_command_line(arguments: list[str]) -> None:
+    """One sentence for `group=name` where configs/group has no such name, and for a sweep of distributed jobs."""
+    if "trainer=ddp" in arguments and {"-m", "--multirun"} & set(arguments):
+        sys.exit(
+            "error: trainer=ddp: a sweep (-m) starts one process a job; run several jobs at once with "
+            "hydra/launcher=joblib, or distributed jobs one by one without -m"
+        )
     for argument in arguments:
         group, _, names = argument.lstrip("+~").partition("=")
         folder = CONFIGS / group
@@ -33,5 +38,5 @@ def main(cfg: DictConfig) -> float | None:
 
 
 if __name__ == "__main__":
-    check_choices(sys.argv[1:])
+    check_command_line(sys.argv[1:])
     main()

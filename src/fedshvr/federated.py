@@ -21,6 +21,7 @@ from fedshvr.data.batches import Batcher
 from fedshvr.data.federation import Federation
 from fedshvr.engine import pick_engine
 from fedshvr.errors import check
+from fedshvr.labels import CHUNK, relabel, weighted_gradient
 from fedshvr.memory import PLACES, Table
 from fedshvr.objectives.base import Objective
 from fedshvr.plan import LocalSGD, owners
@@ -29,7 +30,6 @@ from fedshvr.vector import FlatNet, flatten
 
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 BUFFERS = ("average", "local")
-LABEL_CHUNK = 2048  # images in one forward pass without gradient
 
 
 class Diverged(RuntimeError):
@@ -64,6 +64,7 @@ class Federated(LightningModule):
         buffers: str = "average",
         engine: str = "sequential",
         client_state: str = "device",
+        optimality_gap: bool = False,
     ) -> None:
         super().__init__()
         check(0 < participation <= 1, f"participation={participation}: must be above 0 and at most 1")
@@ -78,6 +79,7 @@ class Federated(LightningModule):
         self.objective, self.correction, self.aggregation = objective, correction, aggregation
         self.augments, self.seed, self.participation = augments, seed, participation
         self.buffer_policy, self.engine, self.client_state = buffers, engine, client_state
+        self.optimality_gap = optimality_gap
         self.clients = [Client(k, self.plan.tau[k], float(self.plan.omega[k])) for k in range(self.plan.clients)]
 
         self.__dict__["network"] = network  # borrowed by the clients; theta is the only registered parameter
@@ -143,10 +145,14 @@ class Federated(LightningModule):
         weight_of = dict(zip(cohort, weights.tolist(), strict=True))
 
         self.objective.begin_round(self.current_epoch * self.local.epochs)
-        labels = self._relabel(round, own, weight_of)
+        labels = torch.zeros(4, dtype=wide(self.device), device=self.device)
+        relabel(self.bench, round, own, weight_of, labels)
+        gradient = weighted_gradient(self.bench, round, own, weight_of) if self.optimality_gap else theta[:0]
         coefficients = self.aggregation.coefficients(weights, self.effective[cohort]).tolist()
         sums = self._collect(round, own, weight_of, dict(zip(cohort, coefficients, strict=True)))
-        direction, change, buffers, means, labels = self._sum_over_ranks(*sums, labels)
+        direction, change, buffers, means, labels, gradient = self._sum_over_ranks(
+            *sums, labels, gradient.to(labels.dtype)
+        )
         self._stop_if_diverged(means)
 
         self.theta.grad = direction.to(theta.dtype)
@@ -159,24 +165,8 @@ class Federated(LightningModule):
         if self.correction.needs_global_move:
             self._after_round(own, theta - self.theta.detach())
         self._log_round(means.tolist(), labels.tolist(), self._sum_omega_d(), time.perf_counter() - started)
-
-    def _relabel(self, round: Round, own: list[int], weight_of: dict[int, float]) -> Tensor:
-        """v_k <- Lemma 1 at theta, from clean images. Returns (correct, count, cost of the labels) for the log."""
-        report = torch.zeros(3, dtype=wide(self.device), device=self.device)
-        if not (self.objective.pseudo_labels and self.objective.relabel) or not own:
-            return report
-        net, pool = self.bench.net, self.bench.pool
-        net.load(round.theta, round.buffers)
-        net.module.eval()
-        for k in own:
-            for index in self.bench.unlabeled[k].split(LABEL_CHUNK):
-                with torch.no_grad():
-                    v = self.objective.label(net(pool.x[index]))
-                pool.v[index] = v
-                report[0] += (v.argmax(-1) == self.bench.hidden[index]).sum()
-                report[2] += weight_of[k] / len(self.bench.unlabeled[k]) * self.objective.label_cost(v).sum()
-            report[1] += len(self.bench.unlabeled[k])
-        return report
+        if self.optimality_gap:
+            self.row["gap"] = float(gradient.square().sum() + labels[3])
 
     def _collect(
         self, round: Round, own: list[int], weight_of: dict[int, float], coefficient_of: dict[int, float]
@@ -253,7 +243,7 @@ class Federated(LightningModule):
 
     def _log_round(self, means: list[float], labels: list[float], sum_omega_d: float, seconds: float) -> None:
         loss, *parts, drift = means
-        correct, count, label_cost = labels
+        correct, count, label_cost, _ = labels
         self.row = {
             "round": self.current_epoch + 1,
             "train_loss": loss + label_cost,
@@ -276,7 +266,7 @@ class Federated(LightningModule):
         net.load(self.theta.detach(), self.buffers_)
         net.module.eval()
         sums = torch.zeros(2, dtype=wide(self.device), device=self.device)
-        for index in torch.arange(self.global_rank, len(x), self.trainer.world_size).split(LABEL_CHUNK):
+        for index in torch.arange(self.global_rank, len(x), self.trainer.world_size).split(CHUNK):
             logits, target = net(x[index]), y[index]
             sums[0] += (logits.argmax(-1) == target).sum()
             sums[1] += cross_entropy(logits, target, reduction="sum")
@@ -299,6 +289,8 @@ class Federated(LightningModule):
         for name, value in self.fingerprint().items():
             found = checkpoint["federation"].get(name)
             check(found == value, f"ckpt_path: the checkpoint has {name}={found}, this run has {name}={value}")
+        dtype = checkpoint["state_dict"]["theta"].dtype  # Lightning loads before it sets the precision: lose no bit
+        self.theta.data, self.buffers_ = self.theta.data.to(dtype), self.buffers_.to(dtype)
         self.resumed_clients = checkpoint["clients"]
 
     def fingerprint(self) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from fedshvr.errors import UserError, check
 from fedshvr.federated import Diverged, Federated
 from fedshvr.plan import make_plan
 from fedshvr.progress import Progress
+from fedshvr.reporting.wandb_run import RunEnd
 from fedshvr.runfolder import RunFolder, finished_before, plan_table, write_failure, write_partition
 from fedshvr.streams import stream_seed
 
@@ -73,24 +74,22 @@ def _run(cfg: DictConfig, config: dict[str, Any], ckpt_path: str | None) -> floa
         every_n_epochs=cfg.checkpoint_every,
         save_on_train_epoch_end=True,
     )
-    callbacks: list[Callback] = [files, Progress(cfg.rounds), checkpoints]
+    callbacks: list[Callback] = [files, Progress(cfg.rounds), RunEnd(folder), checkpoints]
     loggers = instantiate(cfg.logger) if rank_zero() else []
     trainer: Trainer = instantiate(cfg.trainer, logger=loggers or False, callbacks=callbacks, default_root_dir=folder)
     limit_threads(trainer)
     for logger in trainer.loggers:
         logger.log_hyperparams(config)
     trainer.fit(module, ckpt_path=resume_path(ckpt_path, folder), weights_only=True)
-    return files.finish()
+    accuracy = files.finish()
+    if trainer.is_global_zero:
+        print(files.closing_table(), flush=True)
+    return accuracy
 
 
 def check_config(cfg: DictConfig) -> None:
     check(cfg.rounds >= 1, f"rounds={cfg.rounds}: must be at least 1")
     check(cfg.checkpoint_every >= 1, f"checkpoint_every={cfg.checkpoint_every}: must be at least 1")
-    check(
-        not (HydraConfig.get().mode == RunMode.MULTIRUN and cfg.trainer.devices != 1),
-        "trainer=ddp: a sweep (-m) starts its jobs one process each; use hydra/launcher=joblib to run several at once, "
-        "or run the ddp jobs one by one",
-    )
 
 
 def build(cfg: DictConfig) -> tuple[Federation, Federated]:
@@ -111,12 +110,13 @@ def build(cfg: DictConfig) -> tuple[Federation, Federated]:
         aggregation=instantiate(cfg.algorithm.aggregation),
         local=local,
         server=instantiate(cfg.server),
-        augments={"clean": Augment(), "weak": instantiate(cfg.augment)},
+        augments={"clean": Augment(), "weak": instantiate(cfg.augment), "strong": instantiate(cfg.augment_strong)},
         seed=cfg.seed,
         participation=cfg.participation,
         buffers=cfg.buffers,
         engine=cfg.engine,
         client_state=cfg.client_state,
+        optimality_gap=cfg.optimality_gap,
     )
     return federation, module
 

@@ -18,6 +18,7 @@ from omegaconf import OmegaConf
 from fedshvr.data import partition
 from fedshvr.data.federation import Federation
 from fedshvr.federated import Federated
+from fedshvr.progress import duration
 
 PACKAGES = ("torch", "lightning", "hydra-core", "numpy")
 MAX_ROWS = 40  # of the printed plan
@@ -149,7 +150,7 @@ class RunFolder(Callback):
         seconds = sum(float(row["seconds"]) for row in self.rows)
         theta = self.module.theta.detach().cpu().contiguous()
         plan = self.federation.plan
-        summary = {
+        summary: dict[str, Any] = {
             "status": self.status,
             "test_acc": accuracy[-1] if accuracy else None,
             "best_test_acc": max(accuracy) if accuracy else None,
@@ -165,5 +166,18 @@ class RunFolder(Callback):
             "finished_at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
             "config": self.config,
         }
+        self.summary = summary
         write_atomically(self.folder / "summary.json", json.dumps(summary, indent=1))
-        return summary["test_acc"]  # type: ignore[return-value]
+        return accuracy[-1] if accuracy else None
+
+    def closing_table(self) -> str:
+        """What the run came to, as text."""
+        summary = self.summary
+        rows = {"status": summary["status"], "rounds": f"{summary['rounds']} in {duration(summary['seconds'])}"}
+        if summary["test_acc"] is not None:
+            rows["test accuracy"] = f"{100 * summary['test_acc']:.2f} % (best {100 * summary['best_test_acc']:.2f} %)"
+        if self.rows and self.rows[-1].get("pseudo_label_acc", "nan") != "nan":
+            rows["pseudo-labels"] = f"{100 * float(self.rows[-1]['pseudo_label_acc']):.2f} % right"
+        rows["peak memory"] = f"{summary['peak_rss_mb']:.0f} MB"
+        rows["files"] = str(self.folder)
+        return "\n".join(f"{name:>14}  {value}" for name, value in rows.items())

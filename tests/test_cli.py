@@ -1,0 +1,106 @@
+"""The command line in its own process: help, refusals, a killed run, several ranks."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import QUICK, ROOT, Run, command, environment
+
+Cli = Callable[..., subprocess.CompletedProcess]
+
+
+def test_help_names_the_options(cli: Cli) -> None:
+    done = cli("--help")
+    assert done.returncode == 0
+    for word in ("experiment", "algorithm", "scale", "fed_shvr", "cifar_mismatch1", "dry_run", "ckpt_path"):
+        assert word in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("argument", "valid"),
+    [
+        ("data=imagenet", "cifar10, digits, fashion_mnist, mnist"),
+        ("partition=random", "dirichlet, iid, mismatch, two_class_labels"),
+        ("algorithm=fedsgd", "fed_mt"),
+    ],
+)
+def test_an_unknown_choice_is_refused_in_one_sentence(cli: Cli, argument: str, valid: str) -> None:
+    done = cli(argument)
+    assert done.returncode != 0
+    assert done.stderr.startswith(f"error: {argument}: must be one of ")
+    assert valid in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_the_plan_of_the_default_experiment(cli: Cli, tmp_path: Path) -> None:
+    done = cli("dry_run=true", "logger=csv", "hydra.run.dir=plan")
+    assert done.returncode == 0, done.stderr
+    assert "digits: 10 clients, 260 local steps a round, 15,010 parameters" in done.stdout
+    assert sorted(p.name for p in (tmp_path / "plan").iterdir()) == ["partition.json", "partition.png"]
+
+
+def test_a_sweep_with_ddp_is_refused(cli: Cli) -> None:
+    done = cli("-m", "trainer=ddp", "seed=0,1", "logger=csv")
+    assert done.returncode != 0
+    assert "error: trainer=ddp: a sweep (-m) starts one process a job" in done.stderr
+
+
+def test_a_killed_run_continues_to_the_same_bits(tmp_path: Path) -> None:
+    """SIGKILL in the middle of a round, then ckpt_path=last: theta, client state and metrics.csv as if never stopped."""
+    options = ["logger=csv", "trainer=cpu", "rounds=8", "client.epochs=8"]
+    subprocess.run(command(*options, "hydra.run.dir=whole"), cwd=tmp_path, env=environment(), check=True)
+    process = subprocess.Popen(command(*options, "hydra.run.dir=parts"), cwd=tmp_path, env=environment())
+    metrics = tmp_path / "parts" / "metrics.csv"
+    deadline = time.monotonic() + 120
+    while not (metrics.is_file() and metrics.read_text().count("\n") >= 4):  # header and three rounds
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert not (tmp_path / "parts" / "summary.json").exists()
+    done = subprocess.run(
+        command(*options, "hydra.run.dir=parts", "ckpt_path=last"), cwd=tmp_path, env=environment(), check=True
+    )
+    assert done.returncode == 0
+    whole, parts = Run(tmp_path / "whole"), Run(tmp_path / "parts")
+    assert parts.theta == whole.theta
+    assert parts.timeless == whole.timeless
+    a, b = (torch.load(r.folder / "checkpoints" / "last.ckpt", weights_only=True)["clients"] for r in (whole, parts))
+    assert all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_two_ranks_are_one_rank_also_when_resumed(cli: Cli, tmp_path: Path) -> None:
+    """float64: theta and the clients' state agree to 1e-10, with one rank, two ranks, and two ranks then one."""
+    options = [*QUICK, "trainer.precision=64-true", "participation=0.7"]
+    ddp = ["trainer=ddp", "trainer.accelerator=cpu"]
+    jobs = {
+        "one": [[]],
+        "two": [ddp],
+        "both": [[*ddp, "rounds=2"], ["ckpt_path=last"]],
+    }
+    checkpoints = []
+    for name, starts in jobs.items():
+        for start in starts:
+            done = cli(*options, f"hydra.run.dir={name}", *start)
+            assert done.returncode == 0, done.stderr
+        checkpoints.append(torch.load(tmp_path / name / "checkpoints" / "last.ckpt", weights_only=True))
+    one, *others = checkpoints
+    for other in others:
+        torch.testing.assert_close(other["state_dict"]["theta"], one["state_dict"]["theta"], rtol=0, atol=1e-10)
+        torch.testing.assert_close(other["state_dict"]["c"], one["state_dict"]["c"], rtol=0, atol=1e-10)
+        for name, value in one["clients"].items():
+            torch.testing.assert_close(other["clients"][name], value, rtol=0, atol=1e-10)
+    accuracies = {tuple(row["test_acc"] for row in Run(tmp_path / name).rows) for name in jobs}
+    assert len(accuracies) == 1
+
+
+def test_every_choice_is_documented_by_its_file() -> None:
+    """Algorithms say what they are in their first line."""
+    for path in (ROOT / "configs" / "algorithm").glob("*.yaml"):
+        assert path.read_text().startswith("# "), path
