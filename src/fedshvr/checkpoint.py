@@ -9,14 +9,12 @@ from fedshvr.memory import Table
 
 
 def client_tensors(bench: Bench, owner: list[int], trainer: Trainer) -> dict[str, Tensor]:
-    """Every client's rows on the CPU: {table: (K, width)}, and "v", the pseudo-labels by sample. All ranks call it."""
+    """What each table saves, {name: (K, ...)}, and "v", the pseudo-labels by sample; on the CPU. All ranks call it."""
     tensors = {}
     for name, table in bench.tables.items():
-        rows = [
-            _from_owner(table.get([k])[0] if k in table.row_of else None, table, rank, trainer)
-            for k, rank in enumerate(owner)
-        ]
+        rows = [_from_owner(table, k, rank, trainer) for k, rank in enumerate(owner)]
         tensors[name] = torch.stack(rows)
+        table.commit()
     v = bench.pool.v
     if len(v) and trainer.world_size > 1:
         mine = torch.zeros_like(v)
@@ -27,11 +25,13 @@ def client_tensors(bench: Bench, owner: list[int], trainer: Trainer) -> dict[str
     return tensors
 
 
-def _from_owner(row: Tensor | None, table: Table, rank: int, trainer: Trainer) -> Tensor:
+def _from_owner(table: Table, client: int, rank: int, trainer: Trainer) -> Tensor:
+    """Client's saved state, on every rank: one row at a time travels."""
     if trainer.world_size == 1:
-        assert row is not None
-        return row.cpu()
-    value = row.clone() if row is not None else torch.empty(table.width, dtype=table.dtype, device=table.device)
+        return table.saved(client).cpu()
+    like = table.saved(next(iter(table.row_of)))
+    value = table.saved(client).clone() if client in table.row_of else torch.empty_like(like)
+    value = value.to(table.device)
     torch.distributed.broadcast(value, src=rank)
     return value.cpu()
 
@@ -40,5 +40,5 @@ def restore_clients(bench: Bench, tensors: dict[str, Tensor]) -> None:
     """Fill this rank's rows from a checkpoint."""
     for name, table in bench.tables.items():
         for k in table.row_of:
-            table.put([k], tensors[name][k][None].to(table.device, table.dtype))
+            table.restore(k, tensors[name][k])
     bench.pool.v.copy_(tensors["v"])

@@ -22,7 +22,7 @@ from fedshvr.data.federation import Federation
 from fedshvr.engine import pick_engine
 from fedshvr.errors import check
 from fedshvr.labels import CHUNK, relabel, weighted_gradient
-from fedshvr.memory import PLACES, Table
+from fedshvr.memory import PLACES, make_table
 from fedshvr.objectives.base import Objective
 from fedshvr.plan import LocalSGD, owners
 from fedshvr.streams import stream
@@ -103,13 +103,18 @@ class Federated(LightningModule):
         net = FlatNet(self.network, device, dtype)
         self.owner = owners(self.plan.tau, self.trainer.world_size)
         own = [k for k, rank in enumerate(self.owner) if rank == self.global_rank]
+        check(
+            bool(own), f"trainer.devices: {self.trainer.world_size} processes for {self.plan.clients} clients: too many"
+        )
         widths = dict.fromkeys(self.objective.memory, len(self.theta))
         if self.correction.memory:
             widths[self.correction.memory] = len(self.theta)
         if self.buffer_policy == "local" and len(self.buffers_):
             widths["buffers"] = len(self.buffers_)
-        place, folder = self.client_state, self.state_folder
-        tables = {name: Table(own, width, device, dtype, place, folder) for name, width in widths.items()}
+        tables = {
+            name: make_table(self.client_state, name, own, self.plan.clients, width, device, dtype, self.state_folder)
+            for name, width in widths.items()
+        }
 
         pool = self.federation.pool(device, dtype, self.objective.pseudo_labels)
         batcher = Batcher(self.plan, self.local, self.objective, self.augments)
@@ -300,5 +305,6 @@ class Federated(LightningModule):
             "seed": self.seed,
             "parameters": len(self.theta),
             "partition_sha256": self.federation.sha256,
+            "client_state": "disk" if self.client_state == "disk" else "memory",
             **{name: type(part).__name__ for name, part in parts.items()},
         }
