@@ -51,7 +51,7 @@ def test_a_sweep_with_ddp_is_refused(cli: Cli) -> None:
 
 
 def test_a_killed_run_continues_to_the_same_bits(tmp_path: Path) -> None:
-    """SIGKILL in the middle of a round, then ckpt_path=last: theta, client state and metrics.csv as if never stopped."""
+    """SIGKILL in the middle of a round, then ckpt_path=last: theta, client state and metrics.csv as if unstopped."""
     options = ["logger=csv", "trainer=cpu", "rounds=8", "client.epochs=8"]
     subprocess.run(command(*options, "hydra.run.dir=whole"), cwd=tmp_path, env=environment(), check=True)
     process = subprocess.Popen(command(*options, "hydra.run.dir=parts"), cwd=tmp_path, env=environment())

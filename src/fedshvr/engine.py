@@ -1,6 +1,9 @@
 """How the clients of one process do their round: one after another, or many at once in one batched step."""
 
+import sys
+import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +16,7 @@ from fedshvr.objectives.base import Batch, Parts, State
 from fedshvr.streams import Draws
 from fedshvr.vector import StackedNet, split_like
 
-ENGINES = ("sequential", "vectorized")
+ENGINES = ("sequential", "vectorized", "auto")
 STACK_BYTES = 256 << 20  # clients are stacked in groups whose parameters fit here
 
 
@@ -42,11 +45,57 @@ def vectorizable(network: nn.Module) -> bool:
 
 def pick_engine(name: str, network: nn.Module) -> Engine:
     check(name in ENGINES, f"engine={name}: must be one of {', '.join(ENGINES)}")
+    if name == "auto":
+        return Auto() if vectorizable(network) else sequential
     check(
         name != "vectorized" or vectorizable(network),
         "engine=vectorized: this network has batch norm or dropout; use engine=sequential, or change the model",
     )
-    return vectorized if name == "vectorized" else sequential
+    return {"sequential": sequential, "vectorized": vectorized}[name]
+
+
+class Auto:
+    """Measures both engines on the work of the first rounds, then takes the faster one.
+
+    In these rounds a few clients train one after another and the others together, so no work is thrown away. The first
+    round is warm-up. The engines agree up to rounding, so the choice shows in no digit that matters.
+    """
+
+    TRIAL_ROUNDS = 3
+    ALONE = 2  # clients of a trial round that train one after another
+
+    def __init__(self) -> None:
+        self.rounds, self.picked = 0, ""
+        self.seconds = {"sequential": float("inf"), "vectorized": float("inf")}  # a local step of one client, at best
+
+    def __call__(self, bench: Bench, clients: list[Client], round: Round, own: list[int]) -> Iterator[Result]:
+        if not self.picked and len(own) <= self.ALONE:
+            self.picked = "sequential"
+        if self.picked:
+            yield from {"sequential": sequential, "vectorized": vectorized}[self.picked](bench, clients, round, own)
+            return
+        self.rounds += 1
+        trials = {"sequential": (sequential, own[: self.ALONE]), "vectorized": (vectorized, own[self.ALONE :])}
+        for name, (engine, share) in trials.items():
+            yield from timed(engine(bench, clients, round, share), partial(self._note, name, clients, share))
+        if self.rounds == self.TRIAL_ROUNDS:
+            self.picked = min(self.seconds, key=self.seconds.__getitem__)
+            costs = ", ".join(f"{name} {1e6 * s:.0f} us" for name, s in self.seconds.items())
+            print(f"engine=auto: {self.picked} ({costs} a local step of a client)", file=sys.stderr)
+
+    def _note(self, name: str, clients: list[Client], share: list[int], seconds: float) -> None:
+        if self.rounds > 1:
+            self.seconds[name] = min(self.seconds[name], seconds / sum(clients[k].tau for k in share))
+
+
+def timed(results: Iterator[Result], report: Callable[[float], None]) -> Iterator[Result]:
+    """Pass the results on and report the seconds in which the clients worked."""
+    spent, started = 0.0, time.perf_counter()
+    for result in results:
+        spent += time.perf_counter() - started
+        yield result
+        started = time.perf_counter()
+    report(spent)
 
 
 def vectorized(bench: Bench, clients: list[Client], round: Round, own: list[int]) -> Iterator[Result]:

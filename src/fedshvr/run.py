@@ -23,6 +23,7 @@ from fedshvr.data.federation import Federation
 from fedshvr.errors import UserError, check
 from fedshvr.federated import Diverged, Federated
 from fedshvr.plan import make_plan
+from fedshvr.profiling import Profile
 from fedshvr.progress import Progress
 from fedshvr.reporting.wandb_run import RunEnd
 from fedshvr.runfolder import RunFolder, finished_before, plan_table, write_failure, write_partition
@@ -75,6 +76,8 @@ def _run(cfg: DictConfig, config: dict[str, Any], ckpt_path: str | None) -> floa
         save_on_train_epoch_end=True,
     )
     callbacks: list[Callback] = [files, Progress(cfg.rounds), RunEnd(folder), checkpoints]
+    if cfg.profile:
+        callbacks.insert(0, Profile())
     loggers = instantiate(cfg.logger) if rank_zero() else []
     trainer: Trainer = instantiate(cfg.trainer, logger=loggers or False, callbacks=callbacks, default_root_dir=folder)
     limit_threads(trainer)
