@@ -17,6 +17,7 @@ from lightning import Trainer
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from omegaconf import DictConfig, OmegaConf
 
+from fedshvr.cpu import keep_freed_memory, share_cores
 from fedshvr.data import sources
 from fedshvr.data.augment import Augment
 from fedshvr.data.federation import Federation
@@ -37,6 +38,7 @@ def run(cfg: DictConfig) -> float | None:
     its reason in summary.json without stopping the others.
     """
     quiet()
+    keep_freed_memory()
     folder, sweep = Path(cfg.paths.run), HydraConfig.get().mode == RunMode.MULTIRUN
     config = cast(dict[str, Any], OmegaConf.to_container(cfg, resolve=True))
     if sweep and (before := finished_before(folder, config)):
@@ -80,7 +82,7 @@ def _run(cfg: DictConfig, config: dict[str, Any], ckpt_path: str | None) -> floa
         callbacks.insert(0, Profile())
     loggers = instantiate(cfg.logger) if rank_zero() else []
     trainer: Trainer = instantiate(cfg.trainer, logger=loggers or False, callbacks=callbacks, default_root_dir=folder)
-    limit_threads(trainer)
+    share_cores(module.network, trainer.num_devices, cfg.threads)
     for logger in trainer.loggers:
         logger.log_hyperparams(config)
     trainer.fit(module, ckpt_path=resume_path(ckpt_path, folder), weights_only=True)
@@ -142,12 +144,6 @@ def resume_path(ckpt_path: str | None, folder: Path) -> str | None:
 def rank_zero() -> bool:
     ranks = (os.environ.get(name, "0") for name in ("RANK", "LOCAL_RANK", "SLURM_PROCID"))
     return all(int(rank) == 0 for rank in ranks)
-
-
-def limit_threads(trainer: Trainer) -> None:
-    """Processes on one machine share its cores."""
-    if trainer.num_devices > 1 and "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(max(1, (os.cpu_count() or 1) // trainer.num_devices))
 
 
 def quiet() -> None:
