@@ -5,8 +5,9 @@ import pytest
 import torch
 from quadratics import solve
 
-from fedshvr.aggregation import Average, Normalized
+from fedshvr.aggregation import Average, Grouped, Median, Normalized, TrimmedMean
 from fedshvr.corrections import VRLSGD, ControlVariates, Correction, Proximal
+from fedshvr.errors import UserError
 from fedshvr.federated import Federated
 
 A, B, TAU, ETA = [1.0, 2.0, 0.5], [3.0, -1.0, 7.0], [2, 5, 9], 0.05
@@ -132,12 +133,57 @@ def test_the_variance_reduced_methods_agree_at_equal_steps_and_weights() -> None
     np.testing.assert_allclose(vrl.bench.tables["d_k"].get([0, 1, 2]).numpy(), d.numpy(), atol=1e-12)
 
 
+def one_round(tau: list[int]) -> np.ndarray:
+    """x_k of each client after its first round from x = 0."""
+    q = (1 - ETA * np.array(A)) ** np.array(tau)
+    return np.array(B) * (1 - q)
+
+
+def test_median_and_trimmed_mean_by_hand() -> None:
+    x_k = one_round(TAU)
+    assert value(solve(A, B, TAU, Correction(), Median(), 1)) == pytest.approx(np.median(x_k), abs=1e-14)
+    middle = np.sort(x_k)[1]
+    assert value(solve(A, B, TAU, Correction(), TrimmedMean(0.34), 1)) == pytest.approx(middle, abs=1e-14)
+    assert value(solve(A, B, TAU, Correction(), TrimmedMean(0.0), 1)) == pytest.approx(x_k.mean(), abs=1e-14)
+
+
+def test_median_of_an_even_number_is_the_mean_of_the_middle() -> None:
+    moves = torch.tensor([[1.0], [2.0], [4.0], [100.0]])
+    assert Median().combine(moves).item() == 3.0
+
+
+def test_grouping_by_hand() -> None:
+    """Two rounds: groups average their own clients and go on from there; the server has the mean of the groups."""
+    grouped = Grouped(2)
+    starts = np.zeros(3)
+    for round in range(2):
+        group_of = np.array(grouped.assign(3, 0, round))
+        q = (1 - ETA * np.array(A)) ** np.array(TAU)
+        x_k = np.array(B) + q * (starts - np.array(B))
+        averages = np.array([np.average(x_k[group_of == g], weights=OMEGA[group_of == g]) for g in (0, 1)])
+        starts = averages[group_of]
+        module = solve(A, B, TAU, Correction(), Grouped(2), round + 1)
+        assert value(module) == pytest.approx(averages.mean(), abs=1e-14)
+        np.testing.assert_allclose(module.group_models[:, 0].numpy(), averages, atol=1e-14)
+
+
+def test_one_group_is_fedavg() -> None:
+    fedavg = solve(A, B, TAU, Correction(), Average(), 5)
+    assert value(solve(A, B, TAU, Correction(), Grouped(1), 5)) == pytest.approx(value(fedavg), abs=1e-13)
+
+
+def test_grouping_refuses_control_variates() -> None:
+    with pytest.raises(UserError, match="grouping starts clients from different models"):
+        solve(A, B, TAU, ControlVariates(), Grouped(2), 1)
+
+
 @pytest.mark.parametrize("correction", [Correction(), Proximal(0.3), ControlVariates(), ControlVariates("I"), VRLSGD()])
 def test_vectorized_is_sequential(correction: Correction) -> None:
     for momentum in (0.0,) if correction.plain_sgd else (0.0, 0.6):
         options = {"momentum": momentum, "participation": 0.67}
-        one = solve(A, B, TAU, correction, Normalized(), 6, **options)
-        many = solve(A, B, TAU, correction, Normalized(), 6, engine="vectorized", **options)
+        aggregation = Normalized() if correction.memory else Grouped(2)
+        one = solve(A, B, TAU, correction, aggregation, 6, **options)
+        many = solve(A, B, TAU, correction, aggregation, 6, engine="vectorized", **options)
         assert value(many) == pytest.approx(value(one), abs=1e-12)
         for name, table in one.bench.tables.items():
             torch.testing.assert_close(many.bench.tables[name].rows, table.rows, rtol=0, atol=1e-12)

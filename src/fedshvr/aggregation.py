@@ -1,17 +1,32 @@
-"""How the clients' moves theta - theta_k become one server direction: sum_k coefficient_k (theta - theta_k)."""
+"""How the moves theta - theta_k become one server direction: as a rule sum_k coefficient_k (theta - theta_k)."""
 
+import torch
 from torch import Tensor
+
+from fedshvr.errors import check
+from fedshvr.streams import stream
 
 
 class Average:
     """FedAvg: theta' = sum_k w_k theta_k, so the coefficient is the weight."""
 
+    groups = 0  # how many models the clients start from, if not all from theta
+    linear = True  # is the direction a weighted sum? Else `combine` makes it from all moves
+
     def coefficients(self, weights: Tensor, effective: Tensor) -> Tensor:
         """Weights w_k (sum 1) and effective steps a_k of the cohort -> coefficients."""
         return weights
 
+    def assign(self, clients: int, seed: int, round: int) -> list[int]:
+        """The group of each client in this round, if there are groups."""
+        return []
 
-class Normalized:
+    def combine(self, moves: Tensor) -> Tensor:
+        """The direction from the cohort's moves, (n, P): only asked if not linear."""
+        raise NotImplementedError
+
+
+class Normalized(Average):
     """FedNova (Wang et al. 2020): theta' = theta - tau_bar sum_k w_k (theta - theta_k) / a_k.
 
     a_k is how far a client moves, in units of eta, for a constant unit gradient: tau_k for plain SGD.
@@ -20,6 +35,52 @@ class Normalized:
 
     def coefficients(self, weights: Tensor, effective: Tensor) -> Tensor:
         return (weights * effective).sum() * weights / effective
+
+
+class Median(Average):
+    """The median of the moves, coordinate by coordinate (Yin et al. 2018); every client counts alike."""
+
+    linear = False
+
+    def combine(self, moves: Tensor) -> Tensor:
+        low, high = (torch.sort(moves, dim=0).values[i] for i in ((len(moves) - 1) // 2, len(moves) // 2))
+        return (low + high) / 2
+
+
+class TrimmedMean(Average):
+    """The mean of the moves without the share `trim` of largest and smallest, by coordinate (Yin et al. 2018)."""
+
+    linear = False
+
+    def __init__(self, trim: float) -> None:
+        check(0 <= trim < 0.5, f"algorithm.aggregation.trim={trim}: must be at least 0 and below 0.5")
+        self.trim = trim
+
+    def combine(self, moves: Tensor) -> Tensor:
+        cut = int(self.trim * len(moves))
+        return torch.sort(moves, dim=0).values[cut : len(moves) - cut].mean(0)
+
+
+class Grouped(Average):
+    """Grouping (Zhang et al. 2020): clients fall into random groups each round and go on from their group's average.
+
+    A_g = sum_{k in g} w_k theta_k / sum_{k in g} w_k; theta' = the mean of the A_g.
+    """
+
+    def __init__(self, groups: int) -> None:
+        check(groups >= 1, f"algorithm.aggregation.groups={groups}: must be at least 1")
+        self.groups = groups
+
+    def assign(self, clients: int, seed: int, round: int) -> list[int]:
+        """Sizes differ by at most one."""
+        order = torch.randperm(clients, generator=stream(seed, "groups", round))
+        return (order % self.groups).tolist()
+
+    def shares(self, weights: Tensor, group_of: list[int]) -> Tensor:
+        """w_k over the weight of k's group."""
+        index = torch.tensor(group_of)
+        totals = torch.zeros(self.groups, dtype=weights.dtype).index_add(0, index, weights)
+        return weights / totals[index]
 
 
 def effective_steps(tau: int, eta: float, momentum: float, mu: float) -> float:

@@ -44,6 +44,14 @@ class Round:
     buffers: Tensor
     c: Tensor  # the server's control variate, empty if the correction has none
     done: Tensor  # (K,) local steps that each client has made in earlier rounds
+    group_models: Tensor  # (S, P): what the clients start from if the aggregation keeps groups, else empty
+    group_of: list[int]  # each client's row of it
+
+    def start(self, clients: list[int]) -> Tensor:
+        """What these clients start from, (n, P)."""
+        if not len(self.group_models):
+            return self.theta.expand(len(clients), -1)
+        return self.group_models[[self.group_of[k] for k in clients]]
 
 
 class Descent:
@@ -88,14 +96,15 @@ class Client(LightningModule):
         k, net = self.index, bench.net
         local_buffers = bench.tables.get("buffers")
         keeps = local_buffers is not None and bool(round.done[k])
-        net.load(round.theta, local_buffers.get([k])[0] if local_buffers and keeps else round.buffers)
+        start = round.start([k])[0]
+        net.load(start, local_buffers.get([k])[0] if local_buffers and keeps else round.buffers)
         net.module.train()
         torch.manual_seed(stream_seed(bench.seed, "network", round.index, k))  # dropout
         self.bench = bench
         self.state = {name: rows[0] for name, rows in client_state(bench, round, [k]).items()}
         d = client_offset(bench, round, [k])
         m = torch.zeros_like(net.theta) if bench.local.momentum else None
-        self.descent = Descent(bench, net.theta, round.theta, None if d is None else d[0], m)
+        self.descent = Descent(bench, net.theta, start, None if d is None else d[0], m)
         done = round.done[k]
         choices = bench.batcher.choose(Draws(bench.seed, round.index, torch.tensor([k])), self.tau)
         trace: list[Tensor] = []
@@ -103,6 +112,8 @@ class Client(LightningModule):
         for block in bench.batcher.blocks(choices, bench.pool):
             bench.progress(k, step)
             for batch in per_step(tree_map(lambda t: t[0], block), 0):
+                if bench.objective.adapts:
+                    self.state |= bench.objective.adapt(net, batch, self.state, done + step)
                 trace += self.training_step(batch, step)
                 if self.state:
                     bench.objective.after_step(self.state, net.theta, done + step)
@@ -121,11 +132,13 @@ class Client(LightningModule):
         return [loss.detach(), *(part.detach() for part in parts.values())]
 
 
-def client_state(bench: Bench, round: Round, clients: list[int]) -> State:
-    """The objective's memory of these clients, (n, P) each, made ready for the round."""
+def client_state(bench: Bench, round: Round, clients: list[int], copied: bool = False) -> State:
+    """The objective's memory of these clients, (n, ...) each, ready for the round; a copy leaves the tables alone."""
     state = {name: bench.tables[name].get(clients) for name in bench.objective.memory}
+    if copied:
+        state = {name: rows.clone() for name, rows in state.items()}
     if state:
-        bench.objective.begin_client(state, round.theta, round.done[clients])
+        bench.objective.begin_client(state, round.start(clients), round.done[clients])
     return state
 
 
@@ -141,13 +154,13 @@ def full_gradient(bench: Bench, round: Round, k: int, chunk: int = 1024) -> Tens
     Every chunk of the unlabelled data comes with all labelled data: sum_j m_j/M grad(CE(L) + term(U_j)) is exact.
     """
     net, plan, objective = bench.net, bench.plan, bench.objective
-    net.load(round.theta, round.buffers)
+    net.load(round.start([k])[0], round.buffers)
     net.module.eval()
     labeled, unlabeled = plan.labeled[k], plan.unlabeled[k]
     chunked = unlabeled if objective.uses_unlabeled else labeled
     total = torch.zeros_like(net.theta)
     views = split_like(total, net.shapes)
-    state = {name: rows[0] for name, rows in client_state(bench, round, [k]).items()}
+    state = {name: rows[0] for name, rows in client_state(bench, round, [k], copied=True).items()}
     for part in chunked.split(chunk):
         lab, unl = (labeled, part) if objective.uses_unlabeled else (part, part[:0])
         choices = bench.batcher.fixed(lab, unl).to(net.theta.device)

@@ -109,12 +109,14 @@ def vectorized(bench: Bench, clients: list[Client], round: Round, own: list[int]
 
 
 def _fit_stack(bench: Bench, round: Round, group: list[int], tau: list[int]) -> Result:
-    theta_k = round.theta.expand(len(group), -1).clone()
+    start = round.start(group)
+    theta_k = start.clone()
     state, d = client_state(bench, round, group), client_offset(bench, round, group)
     m = torch.zeros_like(theta_k) if bench.local.momentum else None
     done = round.done[group]
     choices = bench.batcher.choose(Draws(bench.seed, round.index, torch.tensor(group)), tau[0])
     loss_of = torch.vmap(lambda params, batch, state: _loss(bench, params, batch, state))
+    adapt_of = torch.vmap(lambda params, *rest: bench.objective.adapt(StackedNet(bench.net, params), *rest))
     trace, active, step = [], 0, 0
     for block in bench.batcher.blocks(choices, bench.pool):
         bench.progress(group[0], step)
@@ -125,9 +127,12 @@ def _fit_stack(bench: Bench, round: Round, group: list[int], tau: list[int]) -> 
                 leaves = [v.requires_grad_() for v in split_like(theta_k.detach()[:active], bench.net.shapes)]
                 active_state = {name: rows[:active] for name, rows in state.items()}
                 d_active, m_active = (None if t is None else t[:active] for t in (d, m))
-                descent = Descent(bench, theta_k[:active], round.theta, d_active, m_active)
+                descent = Descent(bench, theta_k[:active], start[:active], d_active, m_active)
             if active < len(group):
                 batch = tree_map(lambda t, n=active: t[:n], batch)
+            if bench.objective.adapts:
+                for name, rows in adapt_of(leaves, batch, active_state, done[:active] + step).items():
+                    active_state[name].copy_(rows.detach())
             losses, parts = loss_of(leaves, batch, active_state)
             descent.step(torch.autograd.grad(losses.sum(), leaves))
             if state:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from math import floor
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,10 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
 
-from fedshvr.aggregation import Average, Normalized, effective_steps
+from fedshvr.aggregation import Average, effective_steps
 from fedshvr.checkpoint import client_tensors, restore_clients
 from fedshvr.client import Bench, Client, Round, full_gradient
+from fedshvr.collect import Sums, Weights, over_ranks, stop_if_diverged, wide
 from fedshvr.corrections import Correction
 from fedshvr.data.augment import Augment
 from fedshvr.data.batches import Batcher
@@ -32,15 +34,6 @@ OptimizerFactory = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 BUFFERS = ("average", "local")
 
 
-class Diverged(RuntimeError):
-    """A loss is not finite any more."""
-
-
-def wide(device: torch.device) -> torch.dtype:
-    """Sums over clients are made in float64, so that their order (and the number of ranks) does not show."""
-    return torch.float32 if device.type == "mps" else torch.float64
-
-
 class Federated(LightningModule):
     """The server. Its only parameter is theta, stepped once a round by the server optimiser (SGD, lr 1: the paper)."""
 
@@ -48,6 +41,7 @@ class Federated(LightningModule):
     buffers_: Tensor  # batch-norm statistics
     c: Tensor | None  # the server's control variate
     done: Tensor  # (K,) local steps of each client so far
+    group_models: Tensor  # (S, P), empty unless the aggregation keeps groups
 
     def __init__(
         self,
@@ -55,7 +49,7 @@ class Federated(LightningModule):
         federation: Federation,
         objective: Objective,
         correction: Correction,
-        aggregation: Average | Normalized,
+        aggregation: Average,
         local: LocalSGD,
         server: OptimizerFactory,
         augments: dict[str, Augment],
@@ -74,6 +68,11 @@ class Federated(LightningModule):
             not (local.momentum and correction.plain_sgd),
             f"client.momentum={local.momentum}: must be 0, because {type(correction).__name__} assumes plain SGD",
         )
+        check(
+            not (aggregation.groups and correction.memory),
+            f"algorithm/aggregation: grouping starts clients from different models, but {type(correction).__name__} "
+            "compares their moves from one; use algorithm/correction=none or proximal",
+        )
         self.automatic_optimization = False
         self.federation, self.plan, self.local, self.server = federation, federation.plan, local, server
         self.objective, self.correction, self.aggregation = objective, correction, aggregation
@@ -88,6 +87,7 @@ class Federated(LightningModule):
         self.register_buffer("c", torch.zeros_like(self.theta.detach()).double() if correction.server_memory else None)
 
         self.register_buffer("done", torch.zeros(self.plan.clients, dtype=torch.long))
+        self.register_buffer("group_models", self.theta.detach().repeat(aggregation.groups, 1))
         effective = [effective_steps(tau, local.eta, local.momentum, correction.mu) for tau in self.plan.tau]
         self.effective = torch.tensor(effective, dtype=torch.float64)
         self.row: dict[str, float] = {}  # the metrics of the round
@@ -102,11 +102,11 @@ class Federated(LightningModule):
         device, dtype = self.theta.device, self.theta.dtype
         net = FlatNet(self.network, device, dtype)
         self.owner = owners(self.plan.tau, self.trainer.world_size)
-        own = [k for k, rank in enumerate(self.owner) if rank == self.global_rank]
+        self.own = own = [k for k, rank in enumerate(self.owner) if rank == self.global_rank]
         check(
             bool(own), f"trainer.devices: {self.trainer.world_size} processes for {self.plan.clients} clients: too many"
         )
-        widths = dict.fromkeys(self.objective.memory, len(self.theta))
+        widths = self.objective.widths(len(self.theta), len(self.federation.images.classes))
         if self.correction.memory:
             widths[self.correction.memory] = len(self.theta)
         if self.buffer_policy == "local" and len(self.buffers_):
@@ -140,63 +140,76 @@ class Federated(LightningModule):
         return order[:size].sort().values.tolist()
 
     def training_step(self, batch: Any, batch_idx: int) -> None:
-        started = time.perf_counter()
-        cohort = self.cohort(self.current_epoch)
+        started, index = time.perf_counter(), self.current_epoch
+        cohort = self.cohort(index)
         own = [k for k in cohort if self.owner[k] == self.global_rank]
-        theta = self.theta.detach().clone()
-        c = theta[:0] if self.c is None else self.c
-        round = Round(self.current_epoch, theta, self.buffers_, c, self.done)
-        weights = self.plan.omega[cohort] / self.plan.omega[cohort].sum()
-        weight_of = dict(zip(cohort, weights.tolist(), strict=True))
+        groups = self.aggregation.assign(self.plan.clients, self.seed, index)
+        weights = Weights(cohort, self.plan.omega, self.effective, self.aggregation, groups)
+        round, theta = self._broadcast(index), self.theta.detach().clone()
 
-        self.objective.begin_round(self.current_epoch * self.local.epochs)
-        labels = torch.zeros(4, dtype=wide(self.device), device=self.device)
-        relabel(self.bench, round, own, weight_of, labels)
-        gradient = weighted_gradient(self.bench, round, own, weight_of) if self.optimality_gap else theta[:0]
-        coefficients = self.aggregation.coefficients(weights, self.effective[cohort]).tolist()
-        sums = self._collect(round, own, weight_of, dict(zip(cohort, coefficients, strict=True)))
-        direction, change, buffers, means, labels, gradient = self._sum_over_ranks(
-            *sums, labels, gradient.to(labels.dtype)
-        )
-        self._stop_if_diverged(means)
+        self.objective.begin_round(index * self.local.epochs)
+        sums = self._collect(round, own, weights, groups).over_ranks(self.trainer)
+        stop_if_diverged(sums.means, self.traces, index, self.local.eta)
 
+        direction = sums.direction if self.aggregation.linear else self.aggregation.combine(sums.moves)
         self.theta.grad = direction.to(theta.dtype)
         self.optimizers().step()  # type: ignore[union-attr]
         if self.c is not None:
-            self.c += change
-        if len(buffers):
-            self.buffers_.copy_(buffers)
+            self.c += sums.change
+        if len(self.buffers_):
+            self.buffers_.copy_(sums.buffers)
+        for g in {groups[k] for k in cohort} if groups else ():
+            self.group_models[g] = sums.groups[g]
         self.done[cohort] += torch.tensor([self.plan.tau[k] for k in cohort], device=self.done.device)
         if self.correction.needs_global_move:
             self._after_round(own, theta - self.theta.detach())
-        self._log_round(means.tolist(), labels.tolist(), self._sum_omega_d(), time.perf_counter() - started)
-        if self.optimality_gap:
-            self.row["gap"] = float(gradient.square().sum() + labels[3])
+        self._log_round(sums, time.perf_counter() - started)
 
-    def _collect(
-        self, round: Round, own: list[int], weight_of: dict[int, float], coefficient_of: dict[int, float]
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Let this rank's clients work; sum up moves, changes of c, buffers, and means of (loss, parts, drift)."""
-        theta, device = round.theta, self.device
-        direction = torch.zeros(len(theta), dtype=wide(device), device=device)
-        change = torch.zeros_like(direction) if self.c is not None else direction[:0]
-        buffers = torch.zeros(len(self.buffers_), dtype=direction.dtype, device=device)
-        means = torch.zeros(2 + len(self.objective.parts), dtype=direction.dtype, device=device)
-        self.results: list[tuple[list[int], Tensor]] = []
+    def _broadcast(self, index: int) -> Round:
+        """What the clients are given: theta, or after the first round of a grouped aggregation their group's model."""
+        theta = self.theta.detach().clone()
+        c = theta[:0] if self.c is None else self.c
+        group_of = self.aggregation.assign(self.plan.clients, self.seed, index - 1)
+        models = self.group_models if index else self.group_models[:0]
+        return Round(index, theta, self.buffers_, c, self.done, models, group_of)
+
+    def _collect(self, round: Round, own: list[int], weights: Weights, groups: list[int]) -> Sums:
+        """Let this rank's clients work, and sum up what they report."""
+        theta, size = round.theta, len(round.theta)
+        zeros = partial(torch.zeros, dtype=wide(self.device), device=self.device)
+        sums = Sums(
+            direction=zeros(size if self.aggregation.linear else 0),
+            change=zeros(0 if self.c is None else size),
+            buffers=zeros(len(self.buffers_)),
+            means=zeros(2 + len(self.objective.parts)),
+            labels=zeros(4),
+            gradient=zeros(0),
+            groups=zeros(self.aggregation.groups, size),
+            moves=zeros(0 if self.aggregation.linear else len(weights.weight), size),
+        )
+        relabel(self.bench, round, self.own if self.objective.label_everyone else own, weights.weight, sums.labels)
+        if self.optimality_gap:
+            sums.gradient = weighted_gradient(self.bench, round, own, weights.weight).to(sums.means.dtype)
+        self.traces: list[tuple[list[int], Tensor]] = []
         for result in self.run_clients(self.bench, self.clients, round, own):
             move = theta - result.theta
-            tau = torch.tensor([self.plan.tau[k] for k in result.clients], dtype=theta.dtype, device=device)[:, None]
-            w = torch.tensor([weight_of[k] for k in result.clients], dtype=direction.dtype, device=device)
-            means[:-1] += w @ (result.trace.sum(0) / tau).to(w.dtype)
-            means[-1] += w @ torch.linalg.vector_norm(move, dim=1).to(w.dtype)
-            self.results.append((result.clients, result.trace))
-            if len(buffers):
-                buffers += w @ result.buffers.to(w.dtype)
-            for k, row in zip(result.clients, move, strict=True):
-                direction.add_(row, alpha=coefficient_of[k])
+            tau = torch.tensor([self.plan.tau[k] for k in result.clients], dtype=theta.dtype, device=self.device)
+            w = torch.tensor([weights.weight[k] for k in result.clients], dtype=sums.means.dtype, device=self.device)
+            sums.means[:-1] += w @ (result.trace.sum(0) / tau[:, None]).to(w.dtype)
+            sums.means[-1] += w @ torch.linalg.vector_norm(move, dim=1).to(w.dtype)
+            self.traces.append((result.clients, result.trace))
+            if len(self.buffers_):
+                sums.buffers += w @ result.buffers.to(w.dtype)
+            for i, k in enumerate(result.clients):
+                if self.aggregation.linear:
+                    sums.direction.add_(move[i], alpha=weights.coefficient[k])
+                else:
+                    sums.moves[weights.position[k]] = move[i]
+                if groups:
+                    sums.groups[groups[k]].add_(result.theta[i], alpha=weights.share[k])
             if self.correction.memory:
-                self._remember(round, result.clients, move.div_(self.local.eta * tau), change)
-        return direction, change, buffers, means
+                self._remember(round, result.clients, move.div_(self.local.eta * tau[:, None]), sums.change)
+        return sums
 
     def _remember(self, round: Round, clients: list[int], delta: Tensor, change: Tensor) -> None:
         table = self.bench.tables[self.correction.memory]
@@ -215,26 +228,6 @@ class Federated(LightningModule):
             self.correction.after_round(memory, global_move, self.local.eta, self.plan.tau[k])
             table.put([k], memory)
 
-    def _sum_over_ranks(self, *tensors: Tensor) -> list[Tensor]:
-        """One all-reduce of O(P) numbers."""
-        if self.trainer.world_size == 1:
-            return list(tensors)
-        flat = self.trainer.strategy.reduce(torch.cat(tensors), reduce_op="sum")
-        return list(flat.split([len(t) for t in tensors]))
-
-    def _stop_if_diverged(self, means: Tensor) -> None:
-        if means.isfinite().all():
-            return
-        for clients, trace in self.results:
-            bad = (~trace[:, :, 0].isfinite()).nonzero()
-            if len(bad):
-                step, i = bad[0].tolist()
-                raise Diverged(
-                    f"round {self.current_epoch + 1}, client {clients[i]}, local step {step + 1}: "
-                    f"the loss is not finite (client.eta={self.local.eta} may be too large)"
-                )
-        raise Diverged(f"round {self.current_epoch + 1}: a client of another rank has a loss that is not finite")
-
     def _sum_omega_d(self) -> float:
         """|sum_k omega_k d_k|; d_k is affine in client k's memory and the omega_k sum to 1."""
         name = self.correction.memory
@@ -242,25 +235,27 @@ class Federated(LightningModule):
             return 0.0 if not name else float("nan")
         table = self.bench.tables[name]
         omega = torch.tensor([self.clients[k].omega for k in table.row_of], dtype=table.dtype, device=table.rows.device)
-        (weighted,) = self._sum_over_ranks((omega @ table.rows).to(self.device))
+        weighted = over_ranks((omega @ table.rows).to(self.device), self.trainer)
         d = self.correction.offset(weighted, weighted if self.c is None else self.c)
         return float(torch.linalg.vector_norm(d)) if d is not None else 0.0
 
-    def _log_round(self, means: list[float], labels: list[float], sum_omega_d: float, seconds: float) -> None:
-        loss, *parts, drift = means
-        correct, count, label_cost, _ = labels
+    def _log_round(self, sums: Sums, seconds: float) -> None:
+        loss, *parts, drift = sums.means.tolist()
+        correct, count, label_cost, movement = sums.labels.tolist()
         self.row = {
             "round": self.current_epoch + 1,
             "train_loss": loss + label_cost,
             **{f"train_{name}": value for name, value in zip(self.objective.parts, parts, strict=True)},
             "alpha0": self.objective.alpha0,
             "pseudo_label_acc": correct / count if count else float("nan"),
-            "sum_omega_d": sum_omega_d,
+            "sum_omega_d": self._sum_omega_d(),
             "drift": drift,
             "seconds": seconds,
         }
         if self.objective.pseudo_labels:
             self.row["train_label_cost"] = label_cost
+        if self.optimality_gap:
+            self.row["gap"] = float(sums.gradient.square().sum()) + movement
         self.log_dict({k: float(v) for k, v in self.row.items() if k != "round"}, batch_size=1)
 
     # ---- evaluation, loaders, checkpoints ----------------------------------------------------------------------------
@@ -275,8 +270,7 @@ class Federated(LightningModule):
             logits, target = net(x[index]), y[index]
             sums[0] += (logits.argmax(-1) == target).sum()
             sums[1] += cross_entropy(logits, target, reduction="sum")
-        (sums,) = self._sum_over_ranks(sums)
-        correct, loss = (sums / len(x)).tolist()
+        correct, loss = (over_ranks(sums, self.trainer) / len(x)).tolist()
         self.row |= {"test_acc": correct, "test_loss": loss}
         self.log_dict({"test_acc": correct, "test_loss": loss}, batch_size=1)
 
@@ -296,6 +290,7 @@ class Federated(LightningModule):
             check(found == value, f"ckpt_path: the checkpoint has {name}={found}, this run has {name}={value}")
         dtype = checkpoint["state_dict"]["theta"].dtype  # Lightning loads before it sets the precision: lose no bit
         self.theta.data, self.buffers_ = self.theta.data.to(dtype), self.buffers_.to(dtype)
+        self.group_models = self.group_models.to(dtype)
         self.resumed_clients = checkpoint["clients"]
 
     def fingerprint(self) -> dict[str, Any]:

@@ -17,15 +17,15 @@ def relabel(bench: Bench, round: Round, own: list[int], weight_of: dict[int, flo
     net, pool, objective = bench.net, bench.pool, bench.objective
     if not (objective.pseudo_labels and objective.relabel and own):
         return
-    net.load(round.theta, round.buffers)
     net.module.eval()
     for k in own:
-        samples = bench.unlabeled[k]
+        net.load(round.start([k])[0], round.buffers)
+        samples, weight = bench.unlabeled[k], weight_of.get(k, 0.0)
         for index in samples.split(CHUNK):
             v = objective.label(net(pool.x[index]))
             report[0] += (v.argmax(-1) == bench.hidden[index]).sum()
-            report[2] += weight_of[k] / len(samples) * objective.label_cost(v).sum()
-            report[3] += weight_of[k] * (v - pool.v[index]).square().sum()
+            report[2] += weight / len(samples) * objective.label_cost(v).sum()
+            report[3] += weight * (v - pool.v[index]).square().sum()
             pool.v[index] = v
         report[1] += len(samples)
 

@@ -17,12 +17,13 @@ from lightning import Trainer
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from omegaconf import DictConfig, OmegaConf
 
+from fedshvr.collect import Diverged
 from fedshvr.cpu import keep_freed_memory, share_cores
 from fedshvr.data import sources
 from fedshvr.data.augment import Augment
 from fedshvr.data.federation import Federation
 from fedshvr.errors import UserError, check
-from fedshvr.federated import Diverged, Federated
+from fedshvr.federated import Federated
 from fedshvr.plan import make_plan
 from fedshvr.profiling import Profile
 from fedshvr.progress import Progress

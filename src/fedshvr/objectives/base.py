@@ -58,6 +58,7 @@ class Objective:
     views: tuple[str, ...] = ("weak",)  # "clean", "weak" or "strong", one per entry of Batch.u
     pseudo_labels = False  # does `label` make v from the clean images at the start of each round?
     relabel = True  # ... or does it keep the labels of an earlier round this time?
+    label_everyone = False  # are the labels made for all clients, not only for those that take part?
     memory: tuple[str, ...] = ()  # names of the vectors of the size of theta that each client keeps
     parts: tuple[str, ...] = ()  # names of the parts of the loss, in the order in which `loss` gives them
     adapts = False  # does `adapt` change the memory before each step?

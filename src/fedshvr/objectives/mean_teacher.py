@@ -5,13 +5,14 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, mse_loss
 
 from fedshvr.errors import check
-from fedshvr.objectives.base import Batch, Network, Objective, Parts, Ramp, State
+from fedshvr.objectives.base import Batch, Network, Objective, Parts, Ramp, State, weighted
 from fedshvr.vector import together
 
 
 class MeanTeacher(Objective):
     """CE(L_k) + w(t) MSE(f_theta(u'), f_teacher(u'')), teacher <- a teacher + (1-a) theta, a = min(1-1/(t+1), decay).
 
+    t counts the client's steps, this one included, so the teacher is at first the plain mean of theta_0 .. theta_t.
     u' and u'' are two augmented views; no gradient through the teacher. The teacher is the client's own over all its
     rounds, or starts each round from the global model.
     """
@@ -22,16 +23,13 @@ class MeanTeacher(Objective):
     TEACHERS = ("client", "global")
 
     def __init__(self, weight: float, decay: float, ramp: Ramp, teacher: str = "client") -> None:
-        check(weight >= 0, f"algorithm.objective.weight={weight}: must be at least 0")
+        super().__init__(weight, ramp)
         check(0 <= decay < 1, f"algorithm.objective.decay={decay}: must be at least 0 and below 1")
         check(
             teacher in self.TEACHERS,
             f"algorithm.objective.teacher={teacher}: must be one of {', '.join(self.TEACHERS)}",
         )
-        self.weight, self.decay, self.ramp, self.teacher = weight, decay, ramp, teacher
-
-    def begin_round(self, epoch: float) -> None:
-        self.alpha0 = self.weight * self.ramp(epoch)
+        self.decay, self.teacher = decay, teacher
 
     def begin_client(self, state: State, theta: Tensor, done: Tensor) -> None:
         restart = torch.ones_like(done, dtype=torch.bool) if self.teacher == "global" else done == 0
@@ -41,10 +39,8 @@ class MeanTeacher(Objective):
         student_view, teacher_view = batch.u
         logits_x, logits_u = together(net, batch.x, student_view)
         target = net.at(state["teacher"])(teacher_view).detach().softmax(-1)
-        labeled = cross_entropy(logits_x, batch.y)
-        consistency = mse_loss(logits_u.softmax(-1), target)
-        return labeled + self.alpha0 * consistency, {"labeled": labeled, "unlabeled": consistency}
+        return weighted(cross_entropy(logits_x, batch.y), self.alpha0, mse_loss(logits_u.softmax(-1), target))
 
     def after_step(self, state: State, theta_k: Tensor, done: Tensor) -> None:
-        a = (1 - 1 / (done + 1)).clamp_max(self.decay).to(theta_k.dtype)
+        a = (1 - 1 / (done + 2)).clamp_max(self.decay).to(theta_k.dtype)
         state["teacher"].lerp_(theta_k, (1 - a)[..., None])

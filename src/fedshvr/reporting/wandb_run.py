@@ -20,7 +20,7 @@ class RunLogger(WandbLogger):
 
     def finalize(self, status: str) -> None:
         super().finalize(status)
-        self.experiment.finish(exit_code=0 if status in ("finished", "stopped", "success") else 1, quiet=True)
+        self.experiment.finish(exit_code=0 if status in ("finished", "stopped", "success") else 1)
 
 
 def make_logger(project: str, experiment: str, algorithm: str, seed: int, folder: str) -> RunLogger:

@@ -1,0 +1,78 @@
+"""What the server adds up over the clients of a round, on one rank and then over all: O(P) numbers."""
+
+from dataclasses import dataclass, fields
+
+import torch
+from lightning import Trainer
+from torch import Tensor
+
+from fedshvr.aggregation import Average, Grouped
+
+
+def wide(device: torch.device) -> torch.dtype:
+    """Sums over clients are made in float64, so that their order (and the number of ranks) does not show."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+class Diverged(RuntimeError):
+    """A loss is not finite any more."""
+
+
+def over_ranks(tensor: Tensor, trainer: Trainer) -> Tensor:
+    """The sum over all processes."""
+    return tensor if trainer.world_size == 1 else trainer.strategy.reduce(tensor, reduce_op="sum")
+
+
+@dataclass
+class Sums:
+    """Everything that is summed; a part that a method does not need is empty."""
+
+    direction: Tensor  # (P,) sum_k coefficient_k (theta - theta_k)
+    change: Tensor  # (P,) of the server's control variate
+    buffers: Tensor  # batch-norm statistics
+    means: Tensor  # loss, its parts, drift: weighted means
+    labels: Tensor  # right pseudo-labels, all of them, their cost, their movement
+    gradient: Tensor  # (P,) of F at theta, for the optimality gap
+    groups: Tensor  # (S, P) averages of the groups
+    moves: Tensor  # (n, P) all moves, for an aggregation that is not linear
+
+    def over_ranks(self, trainer: Trainer) -> "Sums":
+        """One all-reduce."""
+        if trainer.world_size == 1:
+            return self
+        parts = [getattr(self, field.name) for field in fields(self)]
+        flat = over_ranks(torch.cat([part.reshape(-1) for part in parts]), trainer)
+        pieces = flat.split([part.numel() for part in parts])
+        return Sums(*(piece.view_as(part) for piece, part in zip(pieces, parts, strict=True)))
+
+
+class Weights:
+    """The numbers with which each client of a cohort enters the sums."""
+
+    def __init__(self, cohort: list[int], omega: Tensor, effective: Tensor, aggregation: Average, groups: list[int]):
+        weights = omega[cohort] / omega[cohort].sum()
+        if isinstance(aggregation, Grouped):
+            present = [groups[k] for k in cohort]
+            shares = aggregation.shares(weights, present)
+            coefficients = shares / len(set(present))
+        else:
+            shares, coefficients = weights, aggregation.coefficients(weights, effective[cohort])
+        self.weight = dict(zip(cohort, weights.tolist(), strict=True))
+        self.coefficient = dict(zip(cohort, coefficients.tolist(), strict=True))
+        self.share = dict(zip(cohort, shares.tolist(), strict=True))  # of the client in its group
+        self.position = {k: i for i, k in enumerate(cohort)}
+
+
+def stop_if_diverged(means: Tensor, traces: list[tuple[list[int], Tensor]], round: int, eta: float) -> None:
+    """Raise if a mean is not finite, naming the first local step whose loss is not."""
+    if means.isfinite().all():
+        return
+    for clients, trace in traces:
+        bad = (~trace[:, :, 0].isfinite()).nonzero()
+        if len(bad):
+            step, i = bad[0].tolist()
+            raise Diverged(
+                f"round {round + 1}, client {clients[i]}, local step {step + 1}: "
+                f"the loss is not finite (client.eta={eta} may be too large)"
+            )
+    raise Diverged(f"round {round + 1}: a loss is not finite (client.eta={eta} may be too large)")

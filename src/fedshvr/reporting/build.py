@@ -1,0 +1,90 @@
+"""From the runs under logs/ to the files under reports/."""
+
+from functools import partial
+from pathlib import Path
+
+from omegaconf import DictConfig, ListConfig
+
+from fedshvr.errors import check
+from fedshvr.reporting import figures, tables
+from fedshvr.reporting.collect import Collection, collect
+from fedshvr.reporting.compare import compare
+from fedshvr.reporting.items import Item
+from fedshvr.reporting.landscape import fig5
+from fedshvr.reporting.others import other_items
+from fedshvr.reporting.page import EMPTY, page
+from fedshvr.reporting.paper import ITEMS
+from fedshvr.reporting.sweeps import SCALES, find
+
+PAPER = ("table1", "fig2a", "fig2b", "fig3a", "fig3b", "fig4", "fig5", "fig6a", "fig6b", "theorem1")
+
+
+def report(cfg: DictConfig) -> list[Item]:
+    """Everything that `python src/report.py` does; returns what was written."""
+    if cfg.compare:
+        print(compare(list(cfg.compare)))
+        return []
+    logs, out = Path(cfg.logs), Path(cfg.out)
+    check(cfg.scale in (None, *SCALES), f"scale={cfg.scale}: must be null or one of {', '.join(SCALES)}")
+    collection = collect(logs)
+    items = make_items(cfg, collection)
+    out.mkdir(parents=True, exist_ok=True)
+    for item in items:
+        write(item, out)
+    (out / "index.html").write_text(page(items, collection, str(cfg.logs), out))
+    print(summary(items, collection, cfg.logs, out))
+    if collection.runs and cfg.wandb:
+        from fedshvr.reporting.wandb_report import log_report
+
+        log_report(items, out, cfg.project)
+    if cfg.publish:
+        from fedshvr.reporting.wandb_report import publish
+
+        print(publish(cfg.project, out))
+    return items
+
+
+def make_items(cfg: DictConfig, collection: Collection) -> list[Item]:
+    """The items asked for: the paper's, and one for each other experiment that has runs."""
+    found = {name: find(name, collection.runs, cfg.scale) for name in PAPER}
+    claimed = set().union(*(found[name].claimed for name in PAPER))
+    others = {i.key: i for i in other_items([r for r in collection.runs if r.folder not in claimed], cfg.scale)}
+    names = wanted(cfg["items"], [*PAPER, *others])
+    makers = ITEMS | {"fig5": partial(fig5, cache=Path(cfg.out) / "cache", **cfg.landscape)}
+    return [others[name] if name in others else makers[name](found[name]) for name in names]
+
+
+def wanted(items: str | ListConfig, known: list[str]) -> list[str]:
+    if items == "all":
+        return known
+    names = [items] if isinstance(items, str) else list(items)
+    for name in names:
+        check(name in known, f"items={name}: must be all, or of {', '.join(known)}")
+    return names
+
+
+def write(item: Item, out: Path) -> None:
+    """CSV, Markdown, LaTeX, and PNG and PDF if there is anything to draw."""
+    stem = out / item.key
+    stem.with_suffix(".csv").write_text(tables.csv_text(item))
+    stem.with_suffix(".md").write_text(tables.markdown(item))
+    stem.with_suffix(".tex").write_text(tables.latex(item))
+    if item.runs:
+        figures.draw(item, stem)
+    else:  # a figure of runs that are gone would be taken for a new one
+        for suffix in (".png", ".pdf"):
+            stem.with_suffix(suffix).unlink(missing_ok=True)
+
+
+def summary(items: list[Item], collection: Collection, logs: str, out: Path) -> str:
+    if not collection.runs:
+        lines = [EMPTY.format(logs=logs).replace("`", "")]
+    else:
+        lines = [f"{len(collection.runs)} finished runs"]
+        for item in items:
+            state = f"{len(item.runs)} runs, scale {item.scale}" if item.runs else "no run"
+            gap = f"; {len(item.missing)} missing, first: {item.missing[0].command}" if item.missing else ""
+            lines.append(f"  {item.key:<18} {state}{gap}")
+    lines += [f"damaged, skipped: {folder}: {why}" for folder, why in collection.damaged]
+    lines += [f"not finished: {folder}: {why}" for folder, why in collection.unfinished]
+    return "\n".join([*lines, f"report: {out / 'index.html'}"])

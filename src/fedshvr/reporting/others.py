@@ -1,0 +1,39 @@
+"""Runs that belong to no table or figure of the paper: one item per experiment, grouped by what the runs vary."""
+
+from collections.abc import Iterable
+
+from fedshvr.reporting.collect import Run
+from fedshvr.reporting.items import Item, Panel, curves
+from fedshvr.reporting.paper import ACCURACY, ROUND, last_values
+from fedshvr.reporting.sweeps import Group, Variant, add, difference, largest
+
+
+def other_items(runs: Iterable[Run], scale: str | None) -> list[Item]:
+    by_experiment: dict[str, list[Run]] = {}
+    for run in runs:
+        by_experiment.setdefault(str(run.choices["experiment"]), []).append(run)
+    return [experiment_item(name, by_experiment[name], scale) for name in sorted(by_experiment)]
+
+
+def experiment_item(experiment: str, runs: list[Run], scale: str | None) -> Item:
+    shown = scale or largest({str(run.choices["scale"]) for run in runs})
+    groups: dict[tuple[str, Variant], Group] = {}
+    for run in runs:
+        if run.choices["scale"] == shown:
+            algorithm, variant = str(run.choices["algorithm"]), difference(run, {})
+            add(groups.setdefault((algorithm, variant), Group({"algorithm": algorithm}, variant)), run)
+    ordered = sorted(groups.values(), key=lambda g: (bool(g.variant), g.algorithm, str(g.variant)))
+    used = [run for group in ordered for _, run in sorted(group.runs.items())]
+    algorithms = ",".join(dict.fromkeys(group.algorithm for group in ordered)) or "fed_shvr"
+    seeds = ",".join(str(seed) for seed in sorted({run.seed for run in used})) or "0"
+    title = f"Runs of experiment={experiment}"
+    return Item(
+        key=f"runs_{experiment}",
+        title=title,
+        scale=shown,
+        command=f"python src/train.py -m experiment={experiment} scale={shown} algorithm={algorithms} seed={seeds}",
+        table=last_values(ordered),
+        panels=[Panel(title, ROUND, ACCURACY, curves(ordered, "test_acc", 100))],
+        runs=used,
+        note="Not an item of the paper. The band is ± one std over the seeds.",
+    )

@@ -1,0 +1,191 @@
+"""The grid of a sweep (configs/sweep), which runs fill its cells, and the command for the cells that are empty."""
+
+from collections.abc import Iterable
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import yaml
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+from omegaconf import OmegaConf, open_dict
+
+from fedshvr.reporting.collect import Run, flat, settings
+
+CONFIGS = Path(__file__).resolve().parents[3] / "configs"
+SCALES = ("paper", "laptop", "smoke")  # the largest first
+
+Where = dict[str, Any]  # what a cell asks of its runs: group choices and flat configuration keys
+Variant = tuple[tuple[str, Any], ...]  # how runs differ from what the cell's command would run
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A sweep file: the axes as they are typed, what is the same in every cell, and the seeds."""
+
+    name: str
+    axes: dict[str, list[Any]]
+    fixed: Where
+    seeds: list[int]
+
+    def cells(self) -> list[Where]:
+        return [dict(zip(self.axes, values, strict=True)) for values in product(*self.axes.values())]
+
+
+@dataclass
+class Group:
+    """Runs that differ in the seed alone."""
+
+    cell: Where
+    variant: Variant = ()
+    runs: dict[int, Run] = field(default_factory=dict)
+
+    @property
+    def algorithm(self) -> str:
+        return str(next(iter(self.runs.values())).choices["algorithm"])
+
+
+@dataclass
+class Missing:
+    what: str
+    command: str
+
+
+@dataclass
+class Found:
+    """What the runs give for one sweep at one scale."""
+
+    grid: Grid
+    scale: str
+    groups: list[Group]
+    missing: list[Missing]
+    claimed: set[Path]  # folders of all runs that belong here: also those of other scales, and those run again later
+
+    @property
+    def runs(self) -> list[Run]:
+        return [run for group in self.groups for _, run in sorted(group.runs.items())]
+
+    @property
+    def command(self) -> str:
+        return command(self.grid.name, self.scale)
+
+
+def command(sweep: str, scale: str, *overrides: str) -> str:
+    return " ".join(["python src/train.py -m", f"sweep={sweep}", f"scale={scale}", *overrides])
+
+
+@cache
+def grid(name: str) -> Grid:
+    fixed = _wanted(CONFIGS / "sweep" / f"{name}.yaml")
+    params = {k.removeprefix("hydra.sweeper.params."): v for k, v in fixed.items() if k.startswith("hydra.")}
+    axes = {key: _values(key, text) for key, text in params.items()}
+    seeds = axes.pop("seed")
+    return Grid(name, axes, {k: v for k, v in fixed.items() if not k.startswith("hydra.")}, seeds)
+
+
+def _values(key: str, text: Any) -> list[Any]:
+    override = OverridesParser.create().parse_override(f"{key}={text}")
+    return list(override.sweep_iterator()) if override.is_sweep_override() else [override.value()]
+
+
+def _wanted(path: Path) -> Where:
+    """The choices and values that a small _global_ configuration file sets."""
+    tree = yaml.safe_load(path.read_text())
+    overrides = [entry for entry in tree.pop("defaults", []) if isinstance(entry, dict)]
+    chosen = {k.removeprefix("override /"): v for e in overrides for k, v in e.items() if k.startswith("override /")}
+    return chosen | flat(tree)
+
+
+def wanted(grid: Grid, cell: Where) -> Where:
+    """What the cell's runs must have; `row` stands for a file of configs/row."""
+    where = {k: v for k, v in grid.fixed.items() if k != "scale"}
+    for key, value in cell.items():
+        where |= _wanted(CONFIGS / "row" / f"{value}.yaml") if key == "row" else {key: value}
+    return where
+
+
+def fits(run: Run, where: Where) -> bool:
+    return all((run.choices if k in run.choices else run.config).get(k) == v for k, v in where.items())
+
+
+def find(name: str, runs: Iterable[Run], scale: str | None = None) -> Found:
+    """Fill the cells of a sweep with runs at one scale: the one asked for, or else the largest that has a run.
+
+    A run that was started for this sweep with further overrides is kept apart as a variant; a run from elsewhere counts
+    only if it is exactly what the cell's command would have run.
+    """
+    plan = grid(name)
+    places = [(cell, wanted(plan, cell)) for cell in plan.cells()]
+    fitting = [(cell, run, difference(run, where)) for cell, where in places for run in runs if fits(run, where)]
+    own = [(cell, run, variant) for cell, run, variant in fitting if not variant or run.choices.get("sweep") == name]
+    scale = scale or largest({str(run.choices["scale"]) for _, run, _ in own})
+    groups: dict[tuple[str, Variant], Group] = {}
+    for cell, run, variant in own:
+        if run.choices["scale"] == scale:
+            add(groups.setdefault((str(cell), variant), Group(cell, variant)), run)
+    order = {str(cell): i for i, (cell, _) in enumerate(places)}
+    ordered = sorted(groups.values(), key=lambda g: (bool(g.variant), str(g.variant), order[str(g.cell)]))
+    return Found(plan, scale, ordered, _missing(plan, scale, ordered), {run.folder for _, run, _ in own})
+
+
+def largest(scales: set[str]) -> str:
+    return next((scale for scale in SCALES if scale in scales), min(scales, default="laptop"))
+
+
+def add(group: Group, run: Run) -> None:
+    """Of two runs with the same seed the later one counts."""
+    other = group.runs.get(run.seed)
+    if other is None or str(run.summary.get("finished_at")) >= str(other.summary.get("finished_at")):
+        group.runs[run.seed] = run
+
+
+def difference(run: Run, where: Where) -> Variant:
+    """The settings of the run that its experiment, algorithm and cell do not give."""
+    reference = composed(*(str(run.choices[k]) for k in ("experiment", "algorithm", "scale"))) | where
+    own = settings(run.config)
+    return tuple((k, v) for k, v in own.items() if k in reference and not _same(v, reference[k]))
+
+
+def _same(a: Any, b: Any) -> bool:
+    return str(a) == str(b) or (isinstance(a, int | float) and isinstance(b, int | float) and a == b)
+
+
+@cache
+def composed(experiment: str, algorithm: str, scale: str) -> dict[str, Any]:
+    """The flat settings that these choices give; empty if there are no such files any more."""
+    started = GlobalHydra.instance().is_initialized()  # as in report.py
+    choices = {"experiment": experiment, "algorithm": algorithm, "scale": scale}
+    with nullcontext() if started else initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        try:
+            cfg = compose("train", overrides=[*(f"{k}={v}" for k, v in choices.items()), "logger=csv"])
+        except HydraException:
+            return {}
+    with open_dict(cfg):
+        cfg.paths, cfg.choices = {"data": "", "run": ""}, {}  # to be resolved they need a running job
+    tree = OmegaConf.to_container(cfg, resolve=True)
+    assert isinstance(tree, dict)
+    return settings(flat(tree))  # type: ignore[arg-type]
+
+
+def _missing(grid: Grid, scale: str, groups: list[Group]) -> list[Missing]:
+    """One command for everything if there is nothing yet, else one for each cell that lacks seeds."""
+    have = {str(g.cell): set(g.runs) for g in groups if not g.variant}
+    if not have:
+        return [Missing("every cell", command(grid.name, scale))]
+    missing = []
+    for cell in grid.cells():
+        lacking = [seed for seed in grid.seeds if seed not in have.get(str(cell), set())]
+        if lacking:
+            overrides = [*(f"{k}={v}" for k, v in cell.items()), f"seed={','.join(map(str, lacking))}"]
+            what = f"{describe(cell)}: {len(grid.seeds) - len(lacking)} of {len(grid.seeds)} seeds"
+            missing.append(Missing(what, command(grid.name, scale, *overrides)))
+    return missing
+
+
+def describe(where: Where | Variant) -> str:
+    return ", ".join(f"{k.removeprefix('algorithm.objective.')}={v}" for k, v in dict(where).items())

@@ -1,0 +1,93 @@
+"""The sweeps' grids, and which runs fill their cells."""
+
+from pathlib import Path
+
+import pytest
+from fabricate import make_run, make_sweep
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+
+from fedshvr.reporting.build import PAPER
+from fedshvr.reporting.collect import Run, collect
+from fedshvr.reporting.sweeps import CONFIGS, find, grid, wanted
+
+CELLS = {"table1": 12, "fig2a": 4, "fig2b": 4, "fig3a": 24, "fig3b": 20, "fig4": 3, "fig5": 2, "fig6a": 20, "fig6b": 4}
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_the_papers_grid_with_five_seeds(name: str) -> None:
+    plan = grid(name)
+    assert plan.seeds == [0, 1, 2, 3, 4]
+    assert len(plan.cells()) == (CELLS | {"theorem1": 2})[name]
+
+
+@pytest.mark.parametrize("name", [*PAPER, "smoke"])
+def test_a_sweep_composes_and_gives_what_its_cells_ask_for(name: str) -> None:
+    plan = grid(name)
+    cell = plan.cells()[-1]
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        overrides = [f"sweep={name}", "scale=laptop", *(f"{k}={v}" for k, v in cell.items())]
+        cfg = compose("train", overrides=overrides, return_hydra_config=True)
+    assert cfg.rounds == {"mnist": 100, "cifar10": 50, "digits": 40}[cfg.data.name]
+    choices = cfg.hydra.runtime.choices
+    for key, value in wanted(plan, cell).items():
+        got = choices[key] if key in choices else eval(f"cfg.{key}", {"cfg": cfg})
+        assert got == value, key
+
+
+def found(logs: Path, name: str, scale: str | None = None) -> list[tuple[str, tuple[object, ...], list[int]]]:
+    groups = find(name, collect(logs).runs, scale).groups
+    return [(group.algorithm, group.variant, sorted(group.runs)) for group in groups]
+
+
+def test_a_full_sweep_fills_every_cell(tmp_path: Path) -> None:
+    make_sweep(tmp_path, "table1")
+    result = find("table1", collect(tmp_path).runs)
+    assert len(result.groups) == 12
+    assert all(sorted(group.runs) == [0, 1, 2, 3, 4] for group in result.groups)
+    assert not result.missing
+
+
+def test_table1s_runs_fill_fig2a_only_where_they_are_the_same_runs(tmp_path: Path) -> None:
+    make_sweep(tmp_path, "table1", seeds=1)
+    assert found(tmp_path, "fig2a") == [("fed_shvr", (), [0]), ("fedavg", (), [0])]
+
+
+def test_overrides_make_a_variant_of_the_sweep_they_were_given_to(tmp_path: Path) -> None:
+    make_run(tmp_path / "a", {}, seed=0, sweep="fig2a")
+    make_run(tmp_path / "b", {"client.eta": 0.1}, seed=0, sweep="fig2a")
+    assert found(tmp_path, "fig2a") == [("fed_shvr", (), [0]), ("fed_shvr", (("client.eta", 0.1),), [0])]
+    assert found(tmp_path, "table1") == [("fed_shvr", (), [0])]
+
+
+def test_scales_are_never_mixed_and_the_largest_is_shown(tmp_path: Path) -> None:
+    make_run(tmp_path / "a", {}, seed=0, scale="smoke")
+    make_run(tmp_path / "b", {}, seed=1, scale="laptop")
+    assert found(tmp_path, "fig2a") == [("fed_shvr", (), [1])]
+    assert found(tmp_path, "fig2a", "smoke") == [("fed_shvr", (), [0])]
+    assert found(tmp_path, "fig2a", "paper") == []
+    make_run(tmp_path / "c", {}, seed=2, scale="paper")
+    assert found(tmp_path, "fig2a") == [("fed_shvr", (), [2])]
+
+
+def test_of_two_runs_of_one_seed_the_later_counts(tmp_path: Path) -> None:
+    make_run(tmp_path / "a", {}, seed=0)
+    late = make_run(tmp_path / "0", {}, seed=0)
+    text = (late / "summary.json").read_text()
+    (late / "summary.json").write_text(text.replace("2030-", "2031-"))
+    runs: list[Run] = find("fig2a", collect(tmp_path).runs).runs
+    assert [run.folder for run in runs] == [late]
+
+
+def test_missing_cells_come_with_the_command_that_fills_them(tmp_path: Path) -> None:
+    everything = find("fig2a", [], None).missing
+    assert [(m.what, m.command) for m in everything] == [
+        ("every cell", "python src/train.py -m sweep=fig2a scale=laptop")
+    ]
+    make_sweep(tmp_path, "fig4", seeds=5)
+    for seed in (1, 3):
+        (tmp_path / "multiruns" / "fig4" / f"1_{seed}" / "metrics.csv").unlink()
+    (missing,) = find("fig4", collect(tmp_path).runs).missing
+    assert missing.what == "algorithm=fed_sh: 3 of 5 seeds"
+    assert missing.command == "python src/train.py -m sweep=fig4 scale=laptop algorithm=fed_sh seed=1,3"

@@ -1,0 +1,113 @@
+"""What W&B is given, read back from its offline files."""
+
+import json
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fabricate import make_sweep
+from lightning import Trainer
+from omegaconf import OmegaConf
+from wandb.proto.wandb_internal_pb2 import Record
+
+from fedshvr.reporting.build import report
+from fedshvr.reporting.sweeps import CONFIGS
+from fedshvr.reporting.wandb_run import RunEnd, make_logger
+from fedshvr.run import build
+
+BLOCK = 32768
+
+
+@pytest.fixture(autouse=True)
+def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+
+
+def records(folder: Path) -> Iterator[Record]:
+    """The records of an offline run: a log of 32 KiB blocks, each part with crc (4), length (2) and type (1)."""
+    (path,) = folder.glob("wandb/offline-run-*/run-*.wandb")
+    data, at, whole = path.read_bytes(), 7, b""
+    while at + 7 <= len(data):
+        if BLOCK - at % BLOCK < 7:
+            at += BLOCK - at % BLOCK
+            continue
+        length, kind = struct.unpack("<HB", data[at + 4 : at + 7])
+        whole += data[at + 7 : at + 7 + length]
+        at += 7 + length
+        if kind in (1, 4):  # a whole record, or its last part
+            yield Record.FromString(whole)
+            whole = b""
+
+
+def history(folder: Path) -> dict[str, Any]:
+    """The last value logged under each key; media are {"path": ...} and more."""
+    values: dict[str, Any] = {}
+    for record in records(folder):
+        for entry in record.history.item:
+            key, *inner = entry.nested_key or [entry.key]
+            if inner:
+                values.setdefault(key, {})[inner[0]] = json.loads(entry.value_json)
+            else:
+                values[key] = json.loads(entry.value_json)
+    return values
+
+
+def files_of(folder: Path) -> Path:
+    (path,) = folder.glob("wandb/offline-run-*/files")
+    return path
+
+
+def test_a_run_ends_with_partition_confusion_matrix_and_class_accuracy(
+    train: Callable[..., Any], tmp_path: Path
+) -> None:
+    done = train()
+    _, module = build(OmegaConf.load(done.folder / "config.yaml"))  # type: ignore[arg-type]
+    logger = make_logger("p", "digits", "fed_shvr", 0, str(tmp_path / "w"))
+    trainer = Trainer(
+        max_epochs=1,
+        accelerator="cpu",
+        logger=logger,
+        callbacks=[RunEnd(done.folder)],
+        enable_progress_bar=False,
+        enable_checkpointing=False,
+        enable_model_summary=False,
+        num_sanity_val_steps=0,
+        log_every_n_steps=1,
+    )
+    trainer.fit(module)
+    logger.finalize("success")
+
+    logged = history(tmp_path / "w")
+    assert {"test_acc", "train_loss", "partition", "confusion_matrix", "confusion", "class_accuracy"} <= set(logged)
+    files = files_of(tmp_path / "w")
+    table = json.loads((files / logged["class_accuracy"]["path"]).read_text())
+    correct = sum(accuracy * samples for _, accuracy, samples in table["data"])
+    total = sum(samples for _, _, samples in table["data"])
+    assert correct / total == pytest.approx(logged["test_acc"])
+    cells = json.loads((files / logged["confusion"]["path"]).read_text())["data"]
+    assert sum(n for t, p, n in cells if t == p) == pytest.approx(correct)
+    assert (files / logged["partition"]["path"]).read_bytes() == (done.folder / "partition.png").read_bytes()
+    (run,) = (r.run for r in records(tmp_path / "w") if r.WhichOneof("record_type") == "run")
+    assert (run.run_group, run.job_type, run.display_name) == ("digits", "fed_shvr", "fed_shvr-0")
+
+
+def test_the_report_run_has_the_tables_and_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_sweep(tmp_path / "logs", "fig4", seeds=2)
+    out = tmp_path / "out"
+    cfg = OmegaConf.load(CONFIGS / "report.yaml")
+    options = {"logs": str(tmp_path / "logs"), "out": str(out), "items": ["fig4"], "publish": True}
+    (item,) = report(OmegaConf.merge(cfg, options))  # type: ignore[arg-type]
+
+    logged = history(out)
+    table = json.loads((files_of(out) / logged["tables/fig4"]["path"]).read_text())
+    assert table["columns"] == item.table.columns
+    assert table["data"] == item.table.rows
+    assert (files_of(out) / logged["figures/fig4"]["path"]).read_bytes() == (out / "fig4.png").read_bytes()
+
+    pytest.importorskip("wandb_workspaces")
+    text = json.loads((out / "workspace.json").read_text())
+    names = [section["name"] for section in text["spec"]["section"]["panelBankConfig"]["sections"]]
+    assert names[:3] == ["Accuracy", "Training", "Federation"]
+    assert "to publish, set WANDB_API_KEY" in capsys.readouterr().out
