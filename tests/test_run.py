@@ -162,6 +162,12 @@ def test_a_diverging_run_names_the_step_and_keeps_the_last_good_checkpoint(train
     assert json.loads((tmp_path / "a" / "summary.json").read_text())["status"] == "failed"
 
 
+def test_bfloat16_autocast_trains(train: Train) -> None:
+    run = train("trainer.precision=bf16-mixed")
+    assert run.summary["test_acc"] > 0.5
+    assert run.theta != train(folder="full").theta
+
+
 def test_client_state_elsewhere_changes_nothing(train: Train) -> None:
     runs = [train(f"client_state={place}", folder=place) for place in ("device", "cpu", "disk")]
     assert len({run.theta for run in runs}) == 1

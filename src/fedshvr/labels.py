@@ -22,7 +22,7 @@ def relabel(bench: Bench, round: Round, own: list[int], weight_of: dict[int, flo
         net.load(round.start([k])[0], round.buffers)
         samples, weight = bench.unlabeled[k], weight_of.get(k, 0.0)
         for index in samples.split(CHUNK):
-            v = objective.label(net(pool.x[index]))
+            v = objective.label(net(pool.x[index]).to(pool.v.dtype))
             report[0] += (v.argmax(-1) == bench.hidden[index]).sum()
             report[2] += weight / len(samples) * objective.label_cost(v).sum()
             report[3] += weight * (v - pool.v[index]).square().sum()

@@ -54,6 +54,8 @@ def draw_panel(axes: Axes, panel: Panel) -> None:
         axes.set_title(panel.title, fontsize=10)
     if panel.log:
         axes.set(xscale="log", yscale="log")
+    elif "round" in panel.xlabel:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     for series in panel.series:
         draw_series(axes, series, panel.points)
     if panel.guide:
