@@ -23,9 +23,10 @@ from fedshvr.data.batches import Batcher
 from fedshvr.data.federation import Federation
 from fedshvr.engine import pick_engine
 from fedshvr.errors import check
+from fedshvr.helpers import exchange
 from fedshvr.labels import CHUNK, relabel, weighted_gradient
 from fedshvr.memory import PLACES, make_table
-from fedshvr.objectives.base import Objective
+from fedshvr.objectives.base import MODEL, Objective
 from fedshvr.plan import LocalSGD, owners
 from fedshvr.streams import stream
 from fedshvr.vector import FlatNet, flatten
@@ -81,6 +82,7 @@ class Federated(LightningModule):
         self.optimality_gap = optimality_gap
         self.clients = [Client(k, self.plan.tau[k], float(self.plan.omega[k])) for k in range(self.plan.clients)]
 
+        network = objective.wrap(network)
         self.__dict__["network"] = network  # borrowed by the clients; theta is the only registered parameter
         self.theta = nn.Parameter(flatten(list(network.parameters())))
         self.register_buffer("buffers_", flatten([b for b in network.buffers() if b.is_floating_point()]))
@@ -148,6 +150,8 @@ class Federated(LightningModule):
         round, theta = self._broadcast(index), self.theta.detach().clone()
 
         self.objective.begin_round(index * self.local.epochs)
+        if self.objective.exchanges(index):
+            exchange(self.bench, round, self.owner, self.trainer)
         sums = self._collect(round, own, weights, groups).over_ranks(self.trainer)
         stop_if_diverged(sums.means, self.traces, index, self.local.eta)
 
@@ -198,6 +202,8 @@ class Federated(LightningModule):
             sums.means[:-1] += w @ (result.trace.sum(0) / tau[:, None]).to(w.dtype)
             sums.means[-1] += w @ torch.linalg.vector_norm(move, dim=1).to(w.dtype)
             self.traces.append((result.clients, result.trace))
+            if MODEL in self.bench.tables:
+                self.bench.tables[MODEL].put(result.clients, result.theta)
             if len(self.buffers_):
                 sums.buffers += w @ result.buffers.to(w.dtype)
             for i, k in enumerate(result.clients):
@@ -256,7 +262,6 @@ class Federated(LightningModule):
             self.row["train_label_cost"] = label_cost
         if self.optimality_gap:
             self.row["gap"] = float(sums.gradient.square().sum()) + movement
-        self.log_dict({k: float(v) for k, v in self.row.items() if k != "round"}, batch_size=1)
 
     # ---- evaluation, loaders, checkpoints ----------------------------------------------------------------------------
 
@@ -272,7 +277,12 @@ class Federated(LightningModule):
             sums[1] += cross_entropy(logits, target, reduction="sum")
         correct, loss = (over_ranks(sums, self.trainer) / len(x)).tolist()
         self.row |= {"test_acc": correct, "test_loss": loss}
-        self.log_dict({"test_acc": correct, "test_loss": loss}, batch_size=1)
+        self.log_dict({"test_acc": correct, "test_loss": loss}, batch_size=1, logger=False)  # for users' callbacks
+
+    def on_train_epoch_end(self) -> None:
+        """The round's row goes to the loggers as it is: self.log would cost more than a round of small clients."""
+        for logger in self.trainer.loggers:
+            logger.log_metrics(self.row, step=self.current_epoch + 1)
 
     def train_dataloader(self) -> DataLoader:
         return DataLoader([0])  # type: ignore[arg-type]  # one element: one training_step a round
