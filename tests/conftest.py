@@ -12,11 +12,13 @@ import pytest
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import open_dict
+from omegaconf import DictConfig, open_dict
 
 import fedshvr  # noqa: F401  # before lightning and torchvision: see fedshvr.torchvision_compat
 
 ROOT = Path(__file__).resolve().parent.parent
+ALGORITHMS = sorted(path.stem for path in (ROOT / "configs" / "algorithm").glob("*.yaml"))
+SMALL = ["partition.clients=4", "partition.unlabeled=120", "client.epochs=1", "model.hidden=[16]"]
 QUICK = ["logger=csv", "rounds=3", "trainer=cpu"]
 
 
@@ -37,6 +39,12 @@ class Run:
     def timeless(self) -> list[dict[str, str]]:
         """metrics.csv without the column that no two runs share."""
         return [{name: value for name, value in row.items() if name != "seconds"} for row in self.rows]
+
+
+def compose_train(*overrides: str) -> DictConfig:
+    """The composed configuration, without running anything."""
+    with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
+        return compose("train", [*overrides])
 
 
 @pytest.fixture

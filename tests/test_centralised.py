@@ -28,7 +28,9 @@ ROOT = Path(__file__).resolve().parents[1]
 LABELED_PER_CLASS, UNLABELED, ROUNDS = 60, 12_800, 25  # 200 steps a round
 LOCAL = LocalSGD(eta=0.03, epochs=1, batch_labeled=32, batch_unlabeled=64, steps="step_matched")
 MARGIN = {"fed_pseudo": 0.01, "fed_mt": 0.02, "fed_vat": 0.03, "fed_mixmatch": 0.04, "fed_fixmatch": 0.025}
-STABLE = ("fed_shvr", "fed_pi", "fedsem", "fed_ds3l")  # no margin is claimed for them here
+# No gain is claimed for these, only that they do no more harm than this. Fed-SHVR ends 0.026 below the baseline, and
+# 0.041 below with rounds of a quarter of the steps, four times as many: renewing its labels more often is no cure.
+STABLE = {"fed_shvr": 0.04, "fed_pi": 0.0, "fedsem": 0.01, "fed_ds3l": 0.01, "fedmatch": 0.01}
 
 
 @cache
@@ -80,4 +82,4 @@ def test_the_unlabelled_data_helps(algorithm: str) -> None:
 @pytest.mark.parametrize("algorithm", STABLE)
 def test_training_is_stable(algorithm: str) -> None:
     """The loss stays finite (else Federated stops) and the unlabelled data does little harm at worst."""
-    assert accuracy(algorithm) > accuracy("fedavg") - 0.05
+    assert accuracy(algorithm) > accuracy("fedavg") - STABLE[algorithm]

@@ -5,6 +5,7 @@ from lightning import Trainer
 from torch import Tensor
 
 from fedshvr.client import Bench
+from fedshvr.collect import from_rank
 from fedshvr.memory import Table
 
 
@@ -27,13 +28,8 @@ def client_tensors(bench: Bench, owner: list[int], trainer: Trainer) -> dict[str
 
 def _from_owner(table: Table, client: int, rank: int, trainer: Trainer) -> Tensor:
     """Client's saved state, on every rank: one row at a time travels."""
-    if trainer.world_size == 1:
-        return table.saved(client).cpu()
-    like = table.saved(next(iter(table.row_of)))
-    value = table.saved(client).clone() if client in table.row_of else torch.empty_like(like)
-    value = value.to(table.device)
-    torch.distributed.broadcast(value, src=rank)
-    return value.cpu()
+    mine = client if client in table.row_of else next(iter(table.row_of))
+    return from_rank(table.saved(mine).to(table.device), rank, trainer).cpu()
 
 
 def restore_clients(bench: Bench, tensors: dict[str, Tensor]) -> None:

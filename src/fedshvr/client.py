@@ -83,6 +83,7 @@ class Client(LightningModule):
     """Client k of the federation. It owns its index, steps and weight; everything heavy is borrowed for the round."""
 
     bench: Bench
+    unit: Tensor  # d loss / d loss, made once
     descent: Descent
     state: State
 
@@ -100,7 +101,7 @@ class Client(LightningModule):
         net.load(start, local_buffers.get([k])[0] if local_buffers and keeps else round.buffers)
         net.module.train()
         torch.manual_seed(stream_seed(bench.seed, "network", round.index, k))  # dropout
-        self.bench = bench
+        self.bench, self.unit = bench, torch.ones((), dtype=start.dtype, device=start.device)
         self.state = {name: rows[0] for name, rows in client_state(bench, round, [k]).items()}
         d = client_offset(bench, round, [k])
         m = torch.zeros_like(net.theta) if bench.local.momentum else None
@@ -128,7 +129,7 @@ class Client(LightningModule):
         """One corrected step: theta_k <- theta_k - eta (g_k(theta_k, v_k) + correction)."""
         net = self.bench.net
         loss, parts = self.bench.objective.loss(net, batch, self.state)
-        self.descent.step(torch.autograd.grad(loss, net.params))
+        self.descent.step(torch.autograd.grad(loss, net.params, self.unit))
         return [loss.detach(), *(part.detach() for part in parts.values())]
 
 

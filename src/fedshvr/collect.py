@@ -23,6 +23,15 @@ def over_ranks(tensor: Tensor, trainer: Trainer) -> Tensor:
     return tensor if trainer.world_size == 1 else trainer.strategy.reduce(tensor, reduce_op="sum")
 
 
+def from_rank(tensor: Tensor, rank: int, trainer: Trainer) -> Tensor:
+    """What that process has; the others give a tensor like it."""
+    if trainer.world_size == 1:
+        return tensor
+    tensor = tensor.clone()
+    torch.distributed.broadcast(tensor, src=rank)
+    return tensor
+
+
 @dataclass
 class Sums:
     """Everything that is summed; a part that a method does not need is empty."""

@@ -29,6 +29,7 @@ class Correction:
     def after_client(self, memory: Tensor, c: Tensor, delta: Tensor, gradient: Gradient) -> Tensor | None:
         """Change the memory in place once the client is done; what it returns is summed with omega_k into c.
 
+        `delta` may be overwritten.
         `gradient()` is the gradient of F_k at the server's model, computed when called.
         """
         return None
@@ -64,12 +65,12 @@ class ControlVariates(Correction):
         self.option = option
 
     def offset(self, memory: Tensor, c: Tensor) -> Tensor | None:
-        return c.to(memory.dtype) - memory
+        return c - memory
 
     def after_client(self, memory: Tensor, c: Tensor, delta: Tensor, gradient: Gradient) -> Tensor | None:
-        c_k = gradient() if self.option == "I" else (delta + memory - c).to(memory.dtype)
-        change = c_k.to(c.dtype) - memory  # c is wider than theta, so that c = sum_k omega_k c_k does not wear off
-        memory.copy_(c_k)
+        # II: c_k' - c_k = Delta_k - d_k - c_k = Delta_k - c
+        change = gradient() - memory if self.option == "I" else delta.sub_(c)
+        memory.add_(change)
         return change
 
 

@@ -112,6 +112,7 @@ def _fit_stack(bench: Bench, round: Round, group: list[int], tau: list[int]) -> 
     start = round.start(group)
     theta_k = start.clone()
     state, d = client_state(bench, round, group), client_offset(bench, round, group)
+    units = theta_k.new_ones(len(group))
     m = torch.zeros_like(theta_k) if bench.local.momentum else None
     done = round.done[group]
     choices = bench.batcher.choose(Draws(bench.seed, round.index, torch.tensor(group)), tau[0])
@@ -134,7 +135,7 @@ def _fit_stack(bench: Bench, round: Round, group: list[int], tau: list[int]) -> 
                 for name, rows in adapt_of(leaves, batch, active_state, done[:active] + step).items():
                     active_state[name].copy_(rows.detach())
             losses, parts = loss_of(leaves, batch, active_state)
-            descent.step(torch.autograd.grad(losses.sum(), leaves))
+            descent.step(torch.autograd.grad(losses, leaves, units[:active]))  # clients do not mix: row k is k's own
             if state:
                 bench.objective.after_step(active_state, theta_k[:active], done[:active] + step)
             row = torch.stack([losses.detach(), *(p.detach() for p in parts.values())], dim=1)

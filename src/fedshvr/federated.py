@@ -86,7 +86,7 @@ class Federated(LightningModule):
         self.__dict__["network"] = network  # borrowed by the clients; theta is the only registered parameter
         self.theta = nn.Parameter(flatten(list(network.parameters())))
         self.register_buffer("buffers_", flatten([b for b in network.buffers() if b.is_floating_point()]))
-        self.register_buffer("c", torch.zeros_like(self.theta.detach()).double() if correction.server_memory else None)
+        self.register_buffer("c", torch.zeros_like(self.theta.detach()) if correction.server_memory else None)
 
         self.register_buffer("done", torch.zeros(self.plan.clients, dtype=torch.long))
         self.register_buffer("group_models", self.theta.detach().repeat(aggregation.groups, 1))
@@ -147,7 +147,7 @@ class Federated(LightningModule):
         own = [k for k in cohort if self.owner[k] == self.global_rank]
         groups = self.aggregation.assign(self.plan.clients, self.seed, index)
         weights = Weights(cohort, self.plan.omega, self.effective, self.aggregation, groups)
-        round, theta = self._broadcast(index), self.theta.detach().clone()
+        round = self._broadcast(index)
 
         self.objective.begin_round(index * self.local.epochs)
         if self.objective.exchanges(index):
@@ -156,7 +156,7 @@ class Federated(LightningModule):
         stop_if_diverged(sums.means, self.traces, index, self.local.eta)
 
         direction = sums.direction if self.aggregation.linear else self.aggregation.combine(sums.moves)
-        self.theta.grad = direction.to(theta.dtype)
+        self.theta.grad = direction.to(self.theta.dtype)
         self.optimizers().step()  # type: ignore[union-attr]
         if self.c is not None:
             self.c += sums.change
@@ -166,7 +166,7 @@ class Federated(LightningModule):
             self.group_models[g] = sums.groups[g]
         self.done[cohort] += torch.tensor([self.plan.tau[k] for k in cohort], device=self.done.device)
         if self.correction.needs_global_move:
-            self._after_round(own, theta - self.theta.detach())
+            self._after_round(own, round.theta - self.theta.detach())
         self._log_round(sums, time.perf_counter() - started)
 
     def _broadcast(self, index: int) -> Round:
@@ -180,7 +180,7 @@ class Federated(LightningModule):
     def _collect(self, round: Round, own: list[int], weights: Weights, groups: list[int]) -> Sums:
         """Let this rank's clients work, and sum up what they report."""
         theta, size = round.theta, len(round.theta)
-        zeros = partial(torch.zeros, dtype=wide(self.device), device=self.device)
+        zeros = partial(torch.zeros, dtype=theta.dtype, device=self.device)
         sums = Sums(
             direction=zeros(size if self.aggregation.linear else 0),
             change=zeros(0 if self.c is None else size),
@@ -301,6 +301,7 @@ class Federated(LightningModule):
         dtype = checkpoint["state_dict"]["theta"].dtype  # Lightning loads before it sets the precision: lose no bit
         self.theta.data, self.buffers_ = self.theta.data.to(dtype), self.buffers_.to(dtype)
         self.group_models = self.group_models.to(dtype)
+        self.c = self.c if self.c is None else self.c.to(dtype)
         self.resumed_clients = checkpoint["clients"]
 
     def fingerprint(self) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from fedshvr.aggregation import Normalized
 from fedshvr.corrections import ControlVariates
 from fedshvr.objectives.base import Objective, Ramp
 from fedshvr.objectives.ds3l import DS3L
+from fedshvr.objectives.fedmatch import FedMatch
 from fedshvr.objectives.fedsem import FedSem
 from fedshvr.objectives.fixmatch import FixMatch
 from fedshvr.objectives.hard_pseudo_label import HardPseudoLabel
@@ -37,6 +38,7 @@ MADE: dict[str, Callable[[], Objective]] = {
     "fixmatch": lambda: FixMatch(1.0, 0.4, RAMP),
     "fedsem": lambda: FedSem(1, 1),
     "ds3l": lambda: DS3L(10.0, 1e-2, 1e-2, RAMP),
+    "fedmatch": lambda: FedMatch(1.0, 1.0, 1.0, 1e-4, 0.4, helpers=2, helpers_every=2, zero_below=5e-6),
 }
 each = pytest.mark.parametrize("name", MADE)
 each_unlabeled = pytest.mark.parametrize("name", [name for name in MADE if name != "supervised"])

@@ -4,7 +4,7 @@ from math import exp, log
 from typing import Any, NamedTuple, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedshvr.errors import check
 from fedshvr.streams import _GOLDEN, Draws, _mix
@@ -12,6 +12,7 @@ from fedshvr.vector import Forward
 
 State = dict[str, Tensor]
 Parts = dict[str, Tensor]
+MODEL = "model"  # the table of each client's last theta_k, kept if `widths` has it
 
 
 class Batch(NamedTuple):
@@ -68,6 +69,14 @@ class Objective:
         check(weight >= 0, f"algorithm.objective.weight={weight}: must be at least 0")
         self.weight, self.ramp = weight, ramp or Ramp(0)
 
+    def wrap(self, network: nn.Module) -> nn.Module:
+        """The network whose parameters are theta, made once from the model."""
+        return network
+
+    def exchanges(self, round_index: int) -> bool:
+        """Do clients get each other's models into their memory before this round? Needs MODEL in `widths`."""
+        return False
+
     def begin_round(self, epoch: float) -> None:
         """Set what depends on how many epochs have passed."""
         self.alpha0 = self.weight * self.ramp(epoch)
@@ -104,12 +113,17 @@ class Objective:
 
 def soft_cross_entropy(log_f: Tensor, v: Tensor) -> Tensor:
     """-mean_i <v_i, log f_i>."""
-    return -(v * log_f).sum(-1).mean()
+    return (v * log_f).sum() / -len(log_f)
 
 
 def kl_from_uniform(log_p: Tensor) -> Tensor:
     """KL(p_i || uniform) of each row, from log-probabilities."""
     return (log_p.exp() * log_p).sum(-1) + log(log_p.shape[-1])
+
+
+def mean_kl_from_uniform(log_p: Tensor) -> Tensor:
+    """mean_i KL(p_i || uniform): the same with fewer operations, for the inner loop."""
+    return (log_p.exp() * log_p).sum() / len(log_p) + log(log_p.shape[-1])
 
 
 def one_hot_argmax(logits: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from fedshvr.objectives.base import (
     Ramp,
     State,
     kl_from_uniform,
+    mean_kl_from_uniform,
     one_hot_argmax,
     soft_cross_entropy,
 )
@@ -59,7 +60,7 @@ class SoftPseudoLabel(Objective):
         log_f = log_softmax(logits_u, -1)
         labeled = cross_entropy(logits_x, batch.y)
         unlabeled = soft_cross_entropy(log_f, batch.v)
-        r2 = kl_from_uniform(log_f).mean()
+        r2 = mean_kl_from_uniform(log_f)
         return labeled + self.alpha0 * unlabeled + self.alpha2 * r2, {
             "labeled": labeled,
             "unlabeled": unlabeled,

@@ -16,7 +16,16 @@ CHOICES = ("experiment", "algorithm", "scale")
 
 # What does not change a result, and the seed: runs that differ only here are the same experiment.
 NEUTRAL: tuple[str, ...] = ("seed", "partition.seed", "data.root", "data.download", "scale", "sweep", "logger")
-NEUTRAL += ("dry_run", "ckpt_path", "checkpoint_every", "engine", "client_state", "optimality_gap", "profile")
+NEUTRAL += (
+    "dry_run",
+    "ckpt_path",
+    "checkpoint_every",
+    "engine",
+    "client_state",
+    "optimality_gap",
+    "profile",
+    "threads",
+)
 NEUTRAL_GROUPS = ("paths.", "trainer.", "logger.", "choices.", "scale.", "callbacks.")
 
 

@@ -1,0 +1,48 @@
+"""Trains every algorithm for test_ranks.py, as one of WORLD_SIZE processes; the first writes theta of each to a file.
+
+python tests/ranks.py thetas.pt fedavg fed_shvr ...
+"""
+
+import os
+import sys
+
+import torch
+from conftest import compose_train
+from lightning import Trainer
+from lightning.pytorch.strategies import DDPStrategy
+from torch import Tensor
+
+from fedshvr.run import build, quiet
+
+TINY = ["partition.clients=5", "partition.unlabeled=100", "client.epochs=0.5", "client.batch_unlabeled=8"]
+TINY += ["model.hidden=[8]", "participation=0.8", "ramp.epochs=1"]
+SOONER = {"fedsem": ["algorithm.objective.labeled_rounds=1"], "fedmatch": ["algorithm.objective.helpers_every=2"]}
+ROUNDS = 3
+
+
+def theta(algorithm: str, ranks: int) -> Tensor:
+    """The model after a few rounds in float64."""
+    module = build(compose_train(f"algorithm={algorithm}", *TINY, *SOONER.get(algorithm, [])))[1]
+    Trainer(
+        max_epochs=ROUNDS,
+        precision="64-true",
+        accelerator="cpu",
+        devices=ranks,
+        strategy=DDPStrategy(process_group_backend="gloo", forward_sync_buffers=False) if ranks > 1 else "auto",
+        use_distributed_sampler=False,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        limit_val_batches=0,
+    ).fit(module)
+    return module.theta.detach()
+
+
+if __name__ == "__main__":
+    quiet()
+    target, *algorithms = sys.argv[1:]
+    size, rank = int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_RANK"])  # Lightning removes them after use
+    thetas = {algorithm: theta(algorithm, size) for algorithm in algorithms}
+    if rank == 0:
+        torch.save(thetas, target)

@@ -1,0 +1,32 @@
+"""A run that stopped and went on ends with the same bits, for every algorithm: all its state is in the checkpoint."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from conftest import ALGORITHMS, SMALL
+
+OWN_STATE = {  # overrides with which the state matters within four rounds, before and after the stop
+    "fed_mt": [],
+    "fedsem": ["algorithm.objective.labeled_rounds=1"],
+    "fed_ds3l": [],
+    "fedmatch": ["algorithm.objective.helpers_every=2"],
+    "grouping": [],
+}
+
+
+def case(algorithm: str) -> object:
+    return pytest.param(algorithm, marks=() if algorithm in OWN_STATE else pytest.mark.slow)
+
+
+@pytest.mark.parametrize("algorithm", [case(name) for name in ALGORITHMS])
+def test_resume_is_exact(train: Callable, algorithm: str) -> None:
+    overrides = [f"algorithm={algorithm}", *OWN_STATE.get(algorithm, []), *SMALL]
+    whole = train(*overrides, "rounds=4", folder="whole")
+    train(*overrides, "rounds=2", folder="parts")
+    parts = train(*overrides, "rounds=4", "ckpt_path=last", folder="parts")
+    assert parts.theta == whole.theta
+    assert parts.timeless == whole.timeless
+    a, b = (torch.load(r.folder / "checkpoints" / "last.ckpt", weights_only=True)["clients"] for r in (whole, parts))
+    assert a.keys() == b.keys()
+    assert all(torch.equal(a[name], b[name]) for name in a)
