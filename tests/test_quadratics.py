@@ -187,3 +187,11 @@ def test_vectorized_is_sequential(correction: Correction) -> None:
         assert value(many) == pytest.approx(value(one), abs=1e-12)
         for name, table in one.bench.tables.items():
             torch.testing.assert_close(many.bench.tables[name].rows, table.rows, rtol=0, atol=1e-12)
+
+
+def test_a_client_between_rounds_holds_no_vector() -> None:
+    module = solve(A, B, TAU, ControlVariates(), Normalized(), 2)
+    assert not [
+        name for client in module.clients for name, value in vars(client).items() if isinstance(value, torch.Tensor)
+    ]
+    assert not [client for client in module.clients if {"bench", "descent", "state"} & set(vars(client))]

@@ -3,6 +3,7 @@
 import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,7 @@ def test_the_command_runs(line: str, tmp_path: Path) -> None:
     short = [] if "--help" in arguments or "report" in script else SHORT
     if any(name in line for name in REAL_DATA):
         short = [*SHORT, f"paths.data={ROOT / 'data'}", *([] if "dry_run" in line else ["scale=smoke"])]
-    full = ["python", str(ROOT / script), *arguments, *short]
+    full = [sys.executable, str(ROOT / script), *arguments, *short]
     done = subprocess.run(full, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
 

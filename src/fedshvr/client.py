@@ -123,6 +123,7 @@ class Client(LightningModule):
             bench.tables[name].put([k], row[None])
         if local_buffers:
             local_buffers.put([k], net.buffers[None])
+        del self.bench, self.descent, self.state, self.unit  # handed back: a client between rounds holds no vector
         return torch.stack(trace).view(self.tau, -1)
 
     def training_step(self, batch: Batch, step: int) -> list[Tensor]:  # type: ignore[override]
