@@ -1,0 +1,54 @@
+"""FedAvg on two ranks of one thread each; between its rounds rank 0 runs the bare loop: ranks.py mlp 5 0."""
+
+import json
+import sys
+import time
+from statistics import median
+
+import source  # noqa: F401
+from lightning import LightningModule, Trainer
+from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.strategies import DDPStrategy
+from loops import BareLoop, Workload, chosen, network, one_thread, ratio, synthetic
+from ours import federated, trainer
+
+from fedshvr.federated import Federated
+
+
+class Between(Callback):
+    """After every epoch, a round of the bare loop on rank 0 while the others wait."""
+
+    def __init__(self, bare: BareLoop, repeats: int) -> None:
+        self.bare, self.repeats = bare, repeats
+        self.seconds: dict[str, list[float]] = {"bare": [], "ours": [], "epoch": []}
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.started = time.perf_counter()
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        assert isinstance(pl_module, Federated)
+        epoch = time.perf_counter() - self.started
+        bare = self.bare.round() if trainer.is_global_zero else 0.0
+        if trainer.current_epoch > 0:  # the first is warm-up
+            for name, spent in (("bare", bare), ("ours", pl_module.row["seconds"]), ("epoch", epoch)):
+                self.seconds[name].append(spent)
+        trainer.should_stop = trainer.current_epoch == self.repeats
+        trainer.strategy.barrier()
+        self.started = time.perf_counter()
+
+
+def measure(work: Workload, repeats: int) -> None:
+    x, y = synthetic(work)
+    between = Between(BareLoop(work, x, y, network(work)), repeats)
+    strategy = DDPStrategy(forward_sync_buffers=False, process_group_backend="gloo")
+    on_two = trainer(between, devices=2, strategy=strategy)
+    on_two.fit(federated(work, x, y, network(work)))
+    if on_two.is_global_zero:
+        s = between.seconds
+        row = {"ours": ratio(s, "ours", "bare"), "epoch": ratio(s, "epoch", "bare")}
+        print(json.dumps({**row, "seconds": {k: median(v) for k, v in s.items()}, "repeats": repeats}))
+
+
+if __name__ == "__main__":
+    one_thread()
+    measure(*chosen(sys.argv))
