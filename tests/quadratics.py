@@ -4,7 +4,7 @@ import logging
 
 import numpy as np
 import torch
-from lightning import Trainer
+from tiny import train
 from torch import Tensor, nn
 
 from fedshvr.aggregation import Average
@@ -80,15 +80,4 @@ def solve(
         seed=0,
         **options,
     )
-    trainer = Trainer(
-        max_epochs=rounds,
-        precision="64-true",
-        accelerator="cpu",
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        limit_val_batches=0,
-    )
-    trainer.fit(module)
-    return module
+    return train(module, rounds)
