@@ -1,15 +1,16 @@
 """A client: a LightningModule whose training_step is one corrected local step on the network it borrows."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 import torch
 from lightning import LightningModule
 from torch import Tensor
-from torch.utils._pytree import tree_map
 
 from fedshvr.corrections import Correction
 from fedshvr.data.batches import Batcher, Pool, per_step
+from fedshvr.linear import Factors
 from fedshvr.memory import Table
 from fedshvr.objectives.base import Batch, Objective, State
 from fedshvr.plan import LocalSGD, Plan
@@ -57,14 +58,28 @@ class Round:
 class Descent:
     """theta_k <- theta_k - eta (g + wd theta_k + d_k + mu (theta_k - theta)) in place, for one client or a stack."""
 
-    def __init__(self, bench: Bench, theta_k: Tensor, theta: Tensor, d: Tensor | None, m: Tensor | None) -> None:
-        self.local, self.mu = bench.local, bench.correction.mu
+    def __init__(
+        self,
+        bench: Bench,
+        params: Sequence[Tensor],
+        theta_k: Tensor,
+        theta: Tensor,
+        d: Tensor | None,
+        m: Tensor | None,
+    ) -> None:
+        self.local, self.mu, self.linears, self.params = bench.local, bench.correction.mu, bench.net.linears, params
         self.theta_k, self.theta, self.d = theta_k, theta, d
+        self.unit = theta_k.new_ones(theta_k.shape[:-1])  # d loss / d loss of each client
         # with momentum: m <- rho m + (corrected gradient), theta_k <- theta_k - eta m; m starts at 0 each round
         self.out, self.scale = (theta_k, -self.local.eta) if m is None else (m, 1.0)
         self.out_views = split_like(self.out, bench.net.shapes)
 
-    def step(self, grads: tuple[Tensor, ...]) -> None:
+    def step(self, loss: Tensor) -> None:
+        """One corrected step. Clients of a stack do not mix: row k of every gradient is client k's own."""
+        self.update(torch.autograd.grad(loss, self.params, self.unit, allow_unused=True), self.linears.take())
+
+    def update(self, grads: tuple[Tensor | None, ...], factors: list[Factors]) -> None:
+        """The gradient is `grads` where there is one, plus the products of the linear layers' factors."""
         out, scale, pull = self.out, self.scale, self.local.weight_decay + self.mu
         if self.local.momentum:
             out.mul_(self.local.momentum)
@@ -74,7 +89,12 @@ class Descent:
             out.add_(self.theta, alpha=-scale * self.mu)
         if self.d is not None:
             out.add_(self.d, alpha=scale)
-        torch._foreach_add_(self.out_views, grads, alpha=scale)
+        for factor in factors:
+            factor.add_to(self.out_views, scale)
+        whole = [(view, g) for view, g in zip(self.out_views, grads, strict=True) if g is not None]
+        if whole:
+            views, found = zip(*whole, strict=True)
+            torch._foreach_add_(views, found, alpha=scale)
         if self.local.momentum:
             self.theta_k.add_(out, alpha=-self.local.eta)
 
@@ -83,7 +103,6 @@ class Client(LightningModule):
     """Client k of the federation. It owns its index, steps and weight; everything heavy is borrowed for the round."""
 
     bench: Bench
-    unit: Tensor  # d loss / d loss, made once
     descent: Descent
     state: State
 
@@ -100,38 +119,47 @@ class Client(LightningModule):
         start = round.start([k])[0]
         net.load(start, local_buffers.get([k])[0] if local_buffers and keeps else round.buffers)
         net.module.train()
-        torch.manual_seed(stream_seed(bench.seed, "network", round.index, k))  # dropout
-        self.bench, self.unit = bench, torch.ones((), dtype=start.dtype, device=start.device)
+        seed_dropout(stream_seed(bench.seed, "network", round.index, k), start.device)
+        self.bench = bench
         self.state = {name: rows[0] for name, rows in client_state(bench, round, [k]).items()}
         d = client_offset(bench, round, [k])
         m = torch.zeros_like(net.theta) if bench.local.momentum else None
-        self.descent = Descent(bench, net.theta, start, None if d is None else d[0], m)
+        self.descent = Descent(bench, net.params, net.theta, start, None if d is None else d[0], m)
         done = round.done[k]
         choices = bench.batcher.choose(Draws(bench.seed, round.index, torch.tensor([k])), self.tau)
         trace: list[Tensor] = []
         step = 0
-        for block in bench.batcher.blocks(choices, bench.pool):
-            bench.progress(k, step)
-            for batch in per_step(tree_map(lambda t: t[0], block), 0):
-                if bench.objective.adapts:
-                    self.state |= bench.objective.adapt(net, batch, self.state, done + step)
-                trace += self.training_step(batch, step)
-                if self.state:
-                    bench.objective.after_step(self.state, net.theta, done + step)
-                step += 1
+        with net.linears.factored():
+            for block in bench.batcher.blocks(choices, bench.pool):
+                bench.progress(k, step)
+                for batch in per_step(block.map(itemgetter(0)), 0):
+                    if bench.objective.adapts:
+                        self.state |= bench.objective.adapt(net, batch, self.state, done + step)
+                    trace += self.training_step(batch, step)
+                    if self.state:
+                        bench.objective.after_step(self.state, net.theta, done + step)
+                    step += 1
         for name, row in self.state.items():
             bench.tables[name].put([k], row[None])
         if local_buffers:
             local_buffers.put([k], net.buffers[None])
-        del self.bench, self.descent, self.state, self.unit  # handed back: a client between rounds holds no vector
+        del self.bench, self.descent, self.state  # handed back: a client between rounds holds no vector
         return torch.stack(trace).view(self.tau, -1)
 
     def training_step(self, batch: Batch, step: int) -> list[Tensor]:  # type: ignore[override]
         """One corrected step: theta_k <- theta_k - eta (g_k(theta_k, v_k) + correction)."""
         net = self.bench.net
         loss, parts = self.bench.objective.loss(net, batch, self.state)
-        self.descent.step(torch.autograd.grad(loss, net.params, self.unit))
+        self.descent.step(loss)
         return [loss.detach(), *(part.detach() for part in parts.values())]
+
+
+def seed_dropout(seed: int, device: torch.device) -> None:
+    """torch.manual_seed takes a stack trace for each device that is not there: 1 ms a client."""
+    if device.type == "cpu":
+        torch.default_generator.manual_seed(seed)
+    else:
+        torch.manual_seed(seed)
 
 
 def client_state(bench: Bench, round: Round, clients: list[int], copied: bool = False) -> State:
@@ -166,7 +194,7 @@ def full_gradient(bench: Bench, round: Round, k: int, chunk: int = 1024) -> Tens
     for part in chunked.split(chunk):
         lab, unl = (labeled, part) if objective.uses_unlabeled else (part, part[:0])
         choices = bench.batcher.fixed(lab, unl).to(net.theta.device)
-        batch = tree_map(lambda t: t[0, 0], bench.batcher.gather(choices, bench.pool, clean=True))
+        batch = bench.batcher.gather(choices, bench.pool, clean=True).map(lambda t: t[0, 0])
         loss, _ = objective.loss(net, batch, state)
         for view, grad in zip(views, torch.autograd.grad(loss, net.params), strict=True):
             view.add_(grad, alpha=len(part) / len(chunked))

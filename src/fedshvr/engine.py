@@ -4,17 +4,19 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from operator import itemgetter
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
+from torch._C import _functorch as functorch
+from torch._functorch.vmap import lazy_load_decompositions, vmap_increment_nesting
 
 from fedshvr.client import Bench, Client, Descent, Round, client_offset, client_state
 from fedshvr.data.batches import per_step
 from fedshvr.errors import check
 from fedshvr.objectives.base import Batch, Parts, State
 from fedshvr.streams import Draws
-from fedshvr.vector import StackedNet, split_like
+from fedshvr.vector import StackedNet, aligned_rows, split_like
 
 ENGINES = ("sequential", "vectorized", "auto")
 STACK_BYTES = 256 << 20  # clients are stacked in groups whose parameters fit here
@@ -110,13 +112,11 @@ def vectorized(bench: Bench, clients: list[Client], round: Round, own: list[int]
 
 def _fit_stack(bench: Bench, round: Round, group: list[int], tau: list[int]) -> Result:
     start = round.start(group)
-    theta_k = start.clone()
+    theta_k = aligned_rows(start)
     state, d = client_state(bench, round, group), client_offset(bench, round, group)
-    units = theta_k.new_ones(len(group))
     m = torch.zeros_like(theta_k) if bench.local.momentum else None
     done = round.done[group]
     choices = bench.batcher.choose(Draws(bench.seed, round.index, torch.tensor(group)), tau[0])
-    loss_of = torch.vmap(lambda params, batch, state: _loss(bench, params, batch, state))
     adapt_of = torch.vmap(lambda params, *rest: bench.objective.adapt(StackedNet(bench.net, params), *rest))
     trace, active, step = [], 0, 0
     for block in bench.batcher.blocks(choices, bench.pool):
@@ -128,14 +128,14 @@ def _fit_stack(bench: Bench, round: Round, group: list[int], tau: list[int]) -> 
                 leaves = [v.requires_grad_() for v in split_like(theta_k.detach()[:active], bench.net.shapes)]
                 active_state = {name: rows[:active] for name, rows in state.items()}
                 d_active, m_active = (None if t is None else t[:active] for t in (d, m))
-                descent = Descent(bench, theta_k[:active], start[:active], d_active, m_active)
+                descent = Descent(bench, leaves, theta_k[:active], start[:active], d_active, m_active)
             if active < len(group):
-                batch = tree_map(lambda t, n=active: t[:n], batch)
+                batch = batch.map(itemgetter(slice(active)))
             if bench.objective.adapts:
                 for name, rows in adapt_of(leaves, batch, active_state, done[:active] + step).items():
                     active_state[name].copy_(rows.detach())
-            losses, parts = loss_of(leaves, batch, active_state)
-            descent.step(torch.autograd.grad(losses, leaves, units[:active]))  # clients do not mix: row k is k's own
+            losses, parts = _losses(bench, leaves, batch, active_state)
+            descent.step(losses)
             if state:
                 bench.objective.after_step(active_state, theta_k[:active], done[:active] + step)
             row = torch.stack([losses.detach(), *(p.detach() for p in parts.values())], dim=1)
@@ -146,5 +146,21 @@ def _fit_stack(bench: Bench, round: Round, group: list[int], tau: list[int]) -> 
     return Result(group, theta_k, round.buffers.expand(len(group), -1), torch.stack(trace))
 
 
-def _loss(bench: Bench, params: list[Tensor], batch: Batch, state: State) -> tuple[Tensor, Parts]:
-    return bench.objective.loss(StackedNet(bench.net, params), batch, state)
+def _losses(bench: Bench, params: list[Tensor], batch: Batch, state: State) -> tuple[Tensor, Parts]:
+    """torch.vmap of the objective's loss, all inputs with the clients first.
+
+    This is what torch.vmap does, without its search for the tensors in nested inputs: small clients are done sooner.
+    """
+    lazy_load_decompositions()
+    clients = len(params[0])
+    with bench.net.linears.factored(), vmap_increment_nesting(clients, "error") as level:
+
+        def one(rows: Tensor) -> Tensor:
+            return functorch._add_batch_dim(rows, 0, level)
+
+        def each(value: Tensor) -> Tensor:
+            return functorch._remove_batch_dim(value, level, clients, 0)
+
+        net = StackedNet(bench.net, list(map(one, params)))
+        loss, parts = bench.objective.loss(net, batch.map(one), {name: one(rows) for name, rows in state.items()})
+        return each(loss), {name: each(part) for name, part in parts.items()}

@@ -42,7 +42,7 @@ class Profile(Callback):
         self._time(bench.batcher, "gather", "gather")
         self._time(bench.objective, "loss", "forward")
         self._time(bench.objective, "label", "label")
-        self._time(Descent, "step", "update")
+        self._time(Descent, "update", "update")
         run_clients = pl_module.run_clients
         pl_module.run_clients = lambda *args: timed(run_clients(*args), partial(self._add, "clients"))
 

@@ -1,10 +1,13 @@
 """A network's parameters as views of one flat vector, and its float buffers (batch norm) as another."""
 
 from collections.abc import Callable
+from itertools import accumulate
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+
+from fedshvr.linear import FactoredLayers
 
 Forward = Callable[[Tensor], Tensor]
 
@@ -15,8 +18,18 @@ def flatten(tensors: list[Tensor]) -> Tensor:
 
 def split_like(vector: Tensor, shapes: list[torch.Size]) -> list[Tensor]:
     """Views of the last dimension of `vector`, one per shape; leading dimensions stay."""
-    parts = vector.split([shape.numel() for shape in shapes], dim=-1)
-    return [part.view(*vector.shape[:-1], *shape) for part, shape in zip(parts, shapes, strict=True)]
+    ends = accumulate(shape.numel() for shape in shapes)
+    return [
+        vector[..., end - shape.numel() : end].view(*vector.shape[:-1], *shape)
+        for end, shape in zip(ends, shapes, strict=True)
+    ]
+
+
+def aligned_rows(rows: Tensor) -> Tensor:
+    """A copy whose rows begin on cache lines: matrix products on a stack of clients take half the time then."""
+    n, width = rows.shape
+    line = 64 // rows.element_size()
+    return rows.new_empty(n, -(-width // line) * line)[:, :width].copy_(rows)
 
 
 class FlatNet:
@@ -32,6 +45,7 @@ class FlatNet:
         self.views = split_like(self.theta, self.shapes)  # for in-place steps, outside autograd
         for p, view in zip(self.params, self.views, strict=True):
             p.data = view
+        self.linears = FactoredLayers(self.module)
         self._buffers = {n: b for n, b in self.module.named_buffers() if b.is_floating_point()}
 
     @property
@@ -55,13 +69,19 @@ class FlatNet:
         """The same network at other parameters; its batch-norm statistics are not touched."""
         tensors = dict(zip(self.names, split_like(vector, self.shapes), strict=True))
         tensors |= {name: b.clone() for name, b in self.module.named_buffers()}
-        return lambda x: functional_call(self.module, tensors, (x,))
+
+        def forward(x: Tensor) -> Tensor:
+            with self.linears.plain():
+                return functional_call(self.module, tensors, (x,))
+
+        return forward
 
     def untracked(self, x: Tensor) -> Tensor:
         """A forward pass at the current parameters, with gradient, that leaves batch-norm statistics alone."""
-        if not self._buffers:
-            return self.module(x)
-        return functional_call(self.module, {n: b.clone() for n, b in self.module.named_buffers()}, (x,))
+        with self.linears.plain():
+            if not self._buffers:
+                return self.module(x)
+            return functional_call(self.module, {n: b.clone() for n, b in self.module.named_buffers()}, (x,))
 
 
 class StackedNet:
@@ -76,7 +96,9 @@ class StackedNet:
     def at(self, vector: Tensor) -> Forward:
         return self.net.at(vector)
 
-    untracked = __call__
+    def untracked(self, x: Tensor) -> Tensor:
+        with self.net.linears.plain():
+            return self(x)
 
 
 def together(net: Forward, *inputs: Tensor) -> tuple[Tensor, ...]:

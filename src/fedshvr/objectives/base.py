@@ -1,5 +1,6 @@
 """What every objective offers, what it is given, and the few formulas that several share."""
 
+from collections.abc import Callable
 from math import exp, log
 from typing import Any, NamedTuple, Protocol
 
@@ -23,6 +24,11 @@ class Batch(NamedTuple):
     u: tuple[Tensor, ...] = ()  # views of the unlabelled images, in the order of Objective.views
     v: Any = ()  # their pseudo-labels, rows on the simplex, if Objective.pseudo_labels
     noise: dict[str, Tensor] = {}  # random numbers that Objective.draw asked for
+
+    def map(self, f: Callable[[Tensor], Tensor]) -> "Batch":
+        """f of every tensor."""
+        v = f(self.v) if isinstance(self.v, Tensor) else self.v
+        return Batch(f(self.x), f(self.y), tuple(map(f, self.u)), v, {name: f(t) for name, t in self.noise.items()})
 
 
 class Network(Protocol):

@@ -1,0 +1,115 @@
+"""Linear layers whose weight gradient stays in its factors, so that a local step never writes it out.
+
+The gradient of W in y = x W' + b is (dloss/dy)' x. Autograd would make this product, as large as W, only to have it
+added to the parameter and thrown away. Here the backward pass keeps dloss/dy and x, and the step adds their product to
+the parameter in one call. Works on one client's (B, in) and, under vmap, on many clients' (n, B, in) alike.
+"""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch._C import _functorch as functorch
+from torch._functorch.pyfunctorch import retrieve_current_functorch_interpreter
+from torch.nn.functional import linear
+
+LARGE = 1 << 18  # numbers in a weight from which on a client alone gains: less than this, autograd's own code is faster
+
+
+class Factors(NamedTuple):
+    """One use of a layer: gradient of parameter `weight` is outer' x, and that of parameter `bias` is outer' 1."""
+
+    weight: int  # the position among the network's parameters
+    bias: int | None
+    outer: Tensor
+    x: Tensor
+
+    def add_to(self, views: list[Tensor], scale: float) -> None:
+        """views[i] += scale * gradient of parameter i."""
+        product = torch.Tensor.addmm_ if self.outer.dim() == 2 else torch.Tensor.baddbmm_
+        product(views[self.weight], self.outer.mT, self.x, alpha=scale)
+        if self.bias is not None:
+            views[self.bias].add_(self.outer.sum(-2), alpha=scale)
+
+
+class FactoredLayers:
+    """The linear layers of a network, whose gradients can be had in factors."""
+
+    def __init__(self, network: nn.Module) -> None:
+        self.on = False
+        self.found: list[Factors] = []
+        position = {id(p): i for i, p in enumerate(network.parameters())}
+        for layer in network.modules():
+            if type(layer) is nn.Linear:  # a parametrised layer has another type: its weight is not a parameter
+                bias = None if layer.bias is None else position[id(layer.bias)]
+                layer.forward = LayerForward(self, layer, position[id(layer.weight)], bias)  # type: ignore
+
+    def take(self) -> list[Factors]:
+        """What the last backward pass left."""
+        found, self.found = self.found, []
+        return found
+
+    @contextmanager
+    def factored(self, on: bool = True) -> Iterator[None]:
+        """Backward passes of what is computed in here leave Factors, which `take` hands out."""
+        before, self.on = self.on, on
+        try:
+            yield
+        finally:
+            self.on = before
+
+    def plain(self) -> AbstractContextManager[None]:
+        """Ordinary gradients in here, for whoever differentiates a second time or at other parameters."""
+        return self.factored(False)
+
+
+class LayerForward:
+    """A layer's forward pass, factored or plain."""
+
+    def __init__(self, layers: FactoredLayers, layer: nn.Linear, weight: int, bias: int | None) -> None:
+        self.layers, self.layer, self.weight, self.bias = layers, layer, weight, bias
+
+    def __call__(self, x: Tensor) -> Tensor:
+        weight, bias, stack = self.layer.weight, self.layer.bias, torch._C._are_functorch_transforms_active()
+        worth_it = self.layers.on and (stack or weight.numel() >= LARGE)
+        if not worth_it or x.dim() != 2 or torch.is_autocast_enabled(x.device.type):
+            return linear(x, weight, bias)
+        return self._stacked(x, weight, bias) if stack else FactoredLinear.apply(x, weight, bias, self)
+
+    def _stacked(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """Under vmap: the call for all clients at once. (A Function with a vmap rule would do the same, slowly.)"""
+        vmap = retrieve_current_functorch_interpreter()
+        with vmap.lower():
+            y = FactoredLinear.apply(*(stacked(t, vmap) for t in (x, weight, bias)), self)
+        return functorch._add_batch_dim(y, 0, vmap.level())
+
+    def note(self, outer: Tensor, x: Tensor) -> None:
+        self.layers.found.append(Factors(self.weight, self.bias, outer, x.detach()))
+
+
+def stacked(t: Tensor | None, vmap: Any) -> Tensor | None:
+    """All clients' values of what is one client's inside vmap, the clients first."""
+    if t is None:
+        return None
+    whole, dim = functorch._unwrap_batched(t, vmap.level())
+    return whole.expand(vmap.batch_size(), *whole.shape) if dim is None else whole.movedim(dim, 0)
+
+
+class FactoredLinear(torch.autograd.Function):
+    """x W' + b; the gradients of W and b are noted in factors, that of x flows on."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, layer: LayerForward) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.weight, ctx.layer = weight, layer
+        if x.dim() == 2:
+            return linear(x, weight, bias)
+        return torch.bmm(x, weight.mT) if bias is None else torch.baddbmm(bias[:, None], x, weight.mT)
+
+    @staticmethod
+    def backward(ctx: Any, outer: Tensor) -> tuple[Tensor | None, ...]:
+        (x,) = ctx.saved_tensors
+        ctx.layer.note(outer, x)
+        return (outer @ ctx.weight if ctx.needs_input_grad[0] else None), None, None, None
