@@ -15,6 +15,8 @@ from lightning import __version__ as lightning_version
 from loops import one_thread
 from page import write_page
 
+from fedshvr.cpu import keep_freed_memory
+
 RESULTS = source.ROOT / "benchmarks" / "results.json"
 
 
@@ -49,6 +51,7 @@ def main() -> None:
     if unknown:
         sys.exit(f"error: --only {','.join(sorted(unknown))}: must be some of {', '.join(CASES)}")
     one_thread()
+    keep_freed_memory()  # as src/train.py does
     results = load(options.out)
     results["machine"] = machine()
     results["versions"] = {"torch": torch.__version__, "lightning": lightning_version}

@@ -14,7 +14,19 @@ from statistics import median
 from typing import Any
 
 import torch
-from loops import CLASSES, MNIST, WORKLOADS, BareLoop, Floor, Workload, accuracy, interleaved, network, ratio, synthetic
+from loops import (
+    CLASSES,
+    MNIST,
+    WORKLOADS,
+    BareLoop,
+    Elsewhere,
+    Workload,
+    accuracy,
+    interleaved,
+    network,
+    ratio,
+    synthetic,
+)
 from ours import Ours, federated
 from source import ROOT
 
@@ -31,16 +43,21 @@ Rows = dict[str, dict[str, Any]]
 TRIALS = 4  # rounds of engine=auto before it has picked, and one more
 
 
-def against_bare(name: str, repeats: int, small: bool, engine: str = "sequential") -> Rows:
-    """FedAvg on a workload: the bare loop, the hand-written floor, and ours."""
+def against_bare(name: str, repeats: int, small: bool) -> Rows:
+    """FedAvg on a workload: the bare loop, the hand-written floor, and ours with engine=auto and sequential."""
     work = WORKLOADS[name].shrunk() if small else WORKLOADS[name]
     x, y = synthetic(work)
-    bare, floor = (kind(work, x, y, network(work)) for kind in (BareLoop, Floor))
-    with closing(Ours(federated(work, x, y, network(work), engine=engine))) as ours:
-        rounds = {"bare": bare.round, "floor": floor.round, "ours": ours.round}
-        seconds = interleaved(rounds, repeats, TRIALS if engine == "auto" else 1)
+    with (
+        closing(Elsewhere("bare", name, small)) as bare,
+        closing(Elsewhere("floor", name, small)) as floor,
+        closing(Ours(federated(work, x, y, network(work), engine="auto"))) as ours,
+        closing(Ours(federated(work, x, y, network(work)))) as sequential,
+    ):
+        contestants = {"bare": bare, "floor": floor, "ours": ours, "sequential": sequential}
+        seconds = interleaved({key: c.round for key, c in contestants.items()}, repeats, TRIALS)
         seconds["epoch"] = ours.epochs[-repeats:]
-    row = {contestant: ratio(seconds, contestant, "bare") for contestant in ("ours", "epoch", "floor")}
+        engine = ours.module.run_clients.picked
+    row = {contestant: ratio(seconds, contestant, "bare") for contestant in ("ours", "epoch", "sequential", "floor")}
     return {name: {**row, "engine": engine, "seconds": {k: median(v) for k, v in seconds.items()}, "repeats": repeats}}
 
 
@@ -76,11 +93,13 @@ def fed_shvr(repeats: int, small: bool) -> Rows:
         parts = {"objective": soft_pseudo_label(), "correction": ControlVariates(), "aggregation": Normalized()}
         labeled = mlp.samples // 100 or 1
         with (
-            closing(Ours(federated(whole, x, y, network(mlp), weak=weak))) as fedavg,
-            closing(Ours(federated(half, x, y, network(mlp), labeled=labeled, weak=weak, **parts))) as shvr,
+            closing(Ours(federated(whole, x, y, network(mlp), weak=weak, engine="auto"))) as fedavg,
+            closing(
+                Ours(federated(half, x, y, network(mlp), labeled=labeled, weak=weak, engine="auto", **parts))
+            ) as shvr,
         ):
             rounds = {"fedavg": _per_step(fedavg), "fed_shvr": _per_step(shvr)}
-            rows[name] = _against(interleaved(rounds, repeats), "fed_shvr", "fedavg")
+            rows[name] = _against(interleaved(rounds, repeats, TRIALS), "fed_shvr", "fedavg")
     return rows
 
 
@@ -129,8 +148,8 @@ def scaling(repeats: int, small: bool) -> Rows:
     for clients in counts:
         work = replace(base, clients=clients, samples=total // clients)
         shape = (clients, work.samples)
-        ours[clients] = Ours(federated(work, x.view(*shape, *MNIST), y.view(shape), network(work)))
-    seconds = interleaved({str(clients): _per_step(o) for clients, o in ours.items()}, repeats)
+        ours[clients] = Ours(federated(work, x.view(*shape, *MNIST), y.view(shape), network(work), engine="auto"))
+    seconds = interleaved({str(clients): _per_step(o) for clients, o in ours.items()}, repeats, TRIALS)
     for contestant in ours.values():
         contestant.close()
     few = str(counts[0])
@@ -241,7 +260,7 @@ def _last_line(command: list[str]) -> str:
 
 CASES: dict[str, Callable[[int, bool], Rows]] = {
     "mlp": lambda repeats, small: against_bare("mlp", repeats, small),
-    "tiny": lambda repeats, small: against_bare("tiny", 4 * repeats, small, engine="auto"),
+    "tiny": lambda repeats, small: against_bare("tiny", 4 * repeats, small),
     "wide": lambda repeats, small: against_bare("wide", repeats, small),
     "mlp_ranks": lambda repeats, small: two_ranks("mlp", repeats, small),
     "wide_ranks": lambda repeats, small: two_ranks("wide", repeats, small),

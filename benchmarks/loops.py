@@ -1,10 +1,13 @@
 """The measuring sticks, in plain PyTorch: the bare loop everybody writes, and the least work anybody can do by hand.
 
-Nothing but torch is imported here: the peers' environments use this file too.
+Nothing but torch is imported here: the peers' environments use this file too. As a script, `loops.py bare mlp 0`, it
+makes a round and prints its seconds for every line that it reads.
 """
 
 import ctypes
 import json
+import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -157,6 +160,24 @@ class Floor:
         self.b1.addmv_(back.t(), self.ones, alpha=rate)
 
 
+class Elsewhere:
+    """A measuring stick in a process of its own, as its user would start it: no setting of ours reaches it."""
+
+    def __init__(self, stick: str, name: str, small: bool) -> None:
+        command = [sys.executable, __file__, stick, name, str(int(small))]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        self.process = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, **pipes)
+
+    def round(self) -> float:
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        return float(self.process.stdout.readline())
+
+    def close(self) -> None:
+        self.process.stdin.close()
+        self.process.wait()
+
+
 def interleaved(rounds: dict[str, Callable[[], float]], repeats: int, warmup: int = 1) -> dict[str, list[float]]:
     """Seconds of each contestant: one round of each in turn, beginning with another one each time."""
     seconds: dict[str, list[float]] = {name: [] for name in rounds}
@@ -192,3 +213,11 @@ def report(seconds: dict[str, list[float]], package: str) -> None:
     warm = {name: values[1:] for name, values in seconds.items()}
     medians = {name: median(values) for name, values in warm.items()}
     print(json.dumps({"ratio": ratio(warm, "peer", "bare"), "seconds": medians, "version": version(package)}))
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    sizes = WORKLOADS[sys.argv[2]].shrunk() if int(sys.argv[3]) else WORKLOADS[sys.argv[2]]
+    stick = {"bare": BareLoop, "floor": Floor}[sys.argv[1]](sizes, *synthetic(sizes), network(sizes))
+    for _ in sys.stdin:
+        print(stick.round(), flush=True)

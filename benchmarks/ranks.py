@@ -9,40 +9,47 @@ import source  # noqa: F401
 from lightning import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.strategies import DDPStrategy
-from loops import BareLoop, Workload, chosen, network, one_thread, ratio, synthetic
+from loops import WORKLOADS, Elsewhere, network, one_thread, ratio, synthetic
 from ours import federated, trainer
 
+from fedshvr.cpu import keep_freed_memory
 from fedshvr.federated import Federated
+
+TRIALS = 4  # rounds of engine=auto before it has picked, and one more
 
 
 class Between(Callback):
     """After every epoch, a round of the bare loop on rank 0 while the others wait."""
 
-    def __init__(self, bare: BareLoop, repeats: int) -> None:
-        self.bare, self.repeats = bare, repeats
+    def __init__(self, name: str, repeats: int, small: bool) -> None:
+        self.name, self.repeats, self.small = name, repeats, small
         self.seconds: dict[str, list[float]] = {"bare": [], "ours": [], "epoch": []}
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.bare = Elsewhere("bare", self.name, self.small) if trainer.is_global_zero else None
+        trainer.strategy.barrier()
         self.started = time.perf_counter()
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert isinstance(pl_module, Federated)
         epoch = time.perf_counter() - self.started
-        bare = self.bare.round() if trainer.is_global_zero else 0.0
-        if trainer.current_epoch > 0:  # the first is warm-up
+        bare = self.bare.round() if self.bare else 0.0
+        if trainer.current_epoch >= TRIALS:
             for name, spent in (("bare", bare), ("ours", pl_module.row["seconds"]), ("epoch", epoch)):
                 self.seconds[name].append(spent)
-        trainer.should_stop = trainer.current_epoch == self.repeats
+        trainer.should_stop = trainer.current_epoch == TRIALS + self.repeats - 1
+        if trainer.should_stop and self.bare:
+            self.bare.close()
         trainer.strategy.barrier()
         self.started = time.perf_counter()
 
 
-def measure(work: Workload, repeats: int) -> None:
-    x, y = synthetic(work)
-    between = Between(BareLoop(work, x, y, network(work)), repeats)
+def measure(name: str, repeats: int, small: bool) -> None:
+    work = WORKLOADS[name].shrunk() if small else WORKLOADS[name]
+    between = Between(name, repeats, small)
     strategy = DDPStrategy(forward_sync_buffers=False, process_group_backend="gloo")
     on_two = trainer(between, devices=2, strategy=strategy)
-    on_two.fit(federated(work, x, y, network(work)))
+    on_two.fit(federated(work, *synthetic(work), network(work), engine="auto"))
     if on_two.is_global_zero:
         s = between.seconds
         row = {"ours": ratio(s, "ours", "bare"), "epoch": ratio(s, "epoch", "bare")}
@@ -51,4 +58,5 @@ def measure(work: Workload, repeats: int) -> None:
 
 if __name__ == "__main__":
     one_thread()
-    measure(*chosen(sys.argv))
+    keep_freed_memory()
+    measure(sys.argv[1], int(sys.argv[2]), bool(int(sys.argv[3])))

@@ -14,7 +14,7 @@ from torch._functorch.vmap import lazy_load_decompositions, vmap_increment_nesti
 from fedshvr.client import Bench, Client, Descent, Round, client_offset, client_state
 from fedshvr.data.batches import per_step
 from fedshvr.errors import check
-from fedshvr.objectives.base import Batch, Parts, State
+from fedshvr.objectives.base import Batch, State
 from fedshvr.streams import Draws
 from fedshvr.vector import StackedNet, aligned_rows, split_like
 
@@ -117,7 +117,6 @@ def _fit_stack(bench: Bench, round: Round, group: list[int], tau: list[int]) -> 
     m = torch.zeros_like(theta_k) if bench.local.momentum else None
     done = round.done[group]
     choices = bench.batcher.choose(Draws(bench.seed, round.index, torch.tensor(group)), tau[0])
-    adapt_of = torch.vmap(lambda params, *rest: bench.objective.adapt(StackedNet(bench.net, params), *rest))
     trace, active, step = [], 0, 0
     for block in bench.batcher.blocks(choices, bench.pool):
         bench.progress(group[0], step)
@@ -131,14 +130,13 @@ def _fit_stack(bench: Bench, round: Round, group: list[int], tau: list[int]) -> 
                 descent = Descent(bench, leaves, theta_k[:active], start[:active], d_active, m_active)
             if active < len(group):
                 batch = batch.map(itemgetter(slice(active)))
-            if bench.objective.adapts:
-                for name, rows in adapt_of(leaves, batch, active_state, done[:active] + step).items():
-                    active_state[name].copy_(rows.detach())
-            losses, parts = _losses(bench, leaves, batch, active_state)
+            losses, parts, adapted = _losses(bench, leaves, batch, active_state, done[:active] + step)
+            for name, rows in adapted.items():
+                active_state[name].copy_(rows.detach())
             descent.step(losses)
             if state:
                 bench.objective.after_step(active_state, theta_k[:active], done[:active] + step)
-            row = torch.stack([losses.detach(), *(p.detach() for p in parts.values())], dim=1)
+            row = torch.stack([losses.detach(), *(part.detach() for part in parts)], dim=1)
             trace.append(row if active == len(group) else nn.functional.pad(row, (0, 0, 0, len(group) - active)))
             step += 1
     for name, rows in state.items():
@@ -146,14 +144,16 @@ def _fit_stack(bench: Bench, round: Round, group: list[int], tau: list[int]) -> 
     return Result(group, theta_k, round.buffers.expand(len(group), -1), torch.stack(trace))
 
 
-def _losses(bench: Bench, params: list[Tensor], batch: Batch, state: State) -> tuple[Tensor, Parts]:
-    """torch.vmap of the objective's loss, all inputs with the clients first.
+def _losses(
+    bench: Bench, rows: list[Tensor], batch: Batch, state: State, done: Tensor
+) -> tuple[Tensor, list[Tensor], State]:
+    """Each client's loss, its parts and its adapted memory: torch.vmap over everything's first dimension.
 
-    This is what torch.vmap does, without its search for the tensors in nested inputs: small clients are done sooner.
+    Without torch.vmap's own search for the tensors in nested inputs: small clients are done sooner.
     """
     lazy_load_decompositions()
-    clients = len(params[0])
-    with bench.net.linears.factored(), vmap_increment_nesting(clients, "error") as level:
+    clients, objective = len(done), bench.objective
+    with vmap_increment_nesting(clients, "error") as level:
 
         def one(rows: Tensor) -> Tensor:
             return functorch._add_batch_dim(rows, 0, level)
@@ -161,6 +161,7 @@ def _losses(bench: Bench, params: list[Tensor], batch: Batch, state: State) -> t
         def each(value: Tensor) -> Tensor:
             return functorch._remove_batch_dim(value, level, clients, 0)
 
-        net = StackedNet(bench.net, list(map(one, params)))
-        loss, parts = bench.objective.loss(net, batch.map(one), {name: one(rows) for name, rows in state.items()})
-        return each(loss), {name: each(part) for name, part in parts.items()}
+        net, batch, memory = StackedNet(bench.net, rows, one), batch.map(one), {k: one(v) for k, v in state.items()}
+        adapted = objective.adapt(net, batch, memory, one(done)) if objective.adapts else {}
+        loss, parts = objective.loss(net, batch, memory | adapted)
+        return each(loss), [each(part) for part in parts.values()], {name: each(v) for name, v in adapted.items()}

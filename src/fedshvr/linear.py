@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch._C import _functorch as functorch
-from torch._functorch.pyfunctorch import retrieve_current_functorch_interpreter
 from torch.nn.functional import linear
+
+from fedshvr.stacked import current_vmap, for_all
 
 LARGE = 1 << 18  # numbers in a weight from which on a client alone gains: less than this, autograd's own code is faster
 
@@ -39,12 +39,15 @@ class FactoredLayers:
 
     def __init__(self, network: nn.Module) -> None:
         self.on = False
+        self.rows: list[Tensor] | None = None  # under vmap: all clients' values of each parameter, (n, ...)
         self.found: list[Factors] = []
         position = {id(p): i for i, p in enumerate(network.parameters())}
+        self.others = set(position.values())  # parameters that are in no such layer
         for layer in network.modules():
             if type(layer) is nn.Linear:  # a parametrised layer has another type: its weight is not a parameter
                 bias = None if layer.bias is None else position[id(layer.bias)]
                 layer.forward = LayerForward(self, layer, position[id(layer.weight)], bias)  # type: ignore
+                self.others -= {position[id(layer.weight)], bias}
 
     def take(self) -> list[Factors]:
         """What the last backward pass left."""
@@ -52,17 +55,17 @@ class FactoredLayers:
         return found
 
     @contextmanager
-    def factored(self, on: bool = True) -> Iterator[None]:
+    def factored(self, rows: list[Tensor] | None = None, on: bool = True) -> Iterator[None]:
         """Backward passes of what is computed in here leave Factors, which `take` hands out."""
-        before, self.on = self.on, on
+        before, (self.on, self.rows) = (self.on, self.rows), (on, rows)
         try:
             yield
         finally:
-            self.on = before
+            self.on, self.rows = before
 
     def plain(self) -> AbstractContextManager[None]:
         """Ordinary gradients in here, for whoever differentiates a second time or at other parameters."""
-        return self.factored(False)
+        return self.factored(on=False)
 
 
 class LayerForward:
@@ -72,29 +75,18 @@ class LayerForward:
         self.layers, self.layer, self.weight, self.bias = layers, layer, weight, bias
 
     def __call__(self, x: Tensor) -> Tensor:
-        weight, bias, stack = self.layer.weight, self.layer.bias, torch._C._are_functorch_transforms_active()
-        worth_it = self.layers.on and (stack or weight.numel() >= LARGE)
+        weight: Tensor = self.layer.weight
+        bias, rows = self.layer.bias, self.layers.rows
+        worth_it = self.layers.on and (rows is not None or weight.numel() >= LARGE)
         if not worth_it or x.dim() != 2 or torch.is_autocast_enabled(x.device.type):
             return linear(x, weight, bias)
-        return self._stacked(x, weight, bias) if stack else FactoredLinear.apply(x, weight, bias, self)
-
-    def _stacked(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """Under vmap: the call for all clients at once. (A Function with a vmap rule would do the same, slowly.)"""
-        vmap = retrieve_current_functorch_interpreter()
-        with vmap.lower():
-            y = FactoredLinear.apply(*(stacked(t, vmap) for t in (x, weight, bias)), self)
-        return functorch._add_batch_dim(y, 0, vmap.level())
+        if rows is None:
+            return FactoredLinear.apply(x, weight, bias, self)
+        stack = rows[self.weight], None if self.bias is None else rows[self.bias]
+        return for_all(current_vmap(), lambda x: FactoredLinear.apply(x, *stack, self), x)
 
     def note(self, outer: Tensor, x: Tensor) -> None:
         self.layers.found.append(Factors(self.weight, self.bias, outer, x.detach()))
-
-
-def stacked(t: Tensor | None, vmap: Any) -> Tensor | None:
-    """All clients' values of what is one client's inside vmap, the clients first."""
-    if t is None:
-        return None
-    whole, dim = functorch._unwrap_batched(t, vmap.level())
-    return whole.expand(vmap.batch_size(), *whole.shape) if dim is None else whole.movedim(dim, 0)
 
 
 class FactoredLinear(torch.autograd.Function):

@@ -62,15 +62,16 @@ def _run(cfg: DictConfig, config: dict[str, Any], ckpt_path: str | None) -> floa
     check_config(cfg)
     folder = Path(cfg.paths.run)
     federation, module = build(cfg)
-    if rank_zero():
-        write_partition(folder, federation, cfg.seed)
+    drawing = write_partition(folder, federation, cfg.seed) if rank_zero() else None
+    if drawing:
         print(plan_table(federation, module), flush=True)
     if cfg.dry_run:
-        if rank_zero():
+        if drawing:
+            drawing.join()
             print(f"partition.json and partition.png are in {folder}")
         return None
     module.state_folder = folder
-    files = RunFolder(folder, federation, config)
+    files = RunFolder(folder, federation, config, drawing)
     checkpoints = ModelCheckpoint(
         folder / "checkpoints",
         save_top_k=0,

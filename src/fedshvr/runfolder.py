@@ -9,6 +9,7 @@ import sys
 import time
 from importlib.metadata import version
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from lightning import LightningModule, Trainer
@@ -31,12 +32,34 @@ def write_atomically(path: Path, text: str) -> None:
     temporary.replace(path)
 
 
-def write_partition(folder: Path, federation: Federation, seed: int) -> None:
-    """partition.json and partition.png; left alone if they are this partition's already."""
-    plan, y = federation.plan, federation.images.y.numpy()
-    path = folder / "partition.json"
-    if path.is_file() and json.loads(path.read_text()).get("sha256") == federation.sha256:
+def write_partition(folder: Path, federation: Federation, seed: int) -> Thread:
+    """partition.json at once; the thread that is returned draws partition.png, which takes a second."""
+    drawing = Thread(target=draw_partition, args=(folder, federation))
+    if not _partition_is_written(folder / "partition.json", federation.sha256):
+        (folder / "partition.png").unlink(missing_ok=True)
+        _write_partition_json(folder / "partition.json", federation, seed)
+    drawing.start()
+    return drawing
+
+
+def draw_partition(folder: Path, federation: Federation) -> None:
+    """partition.png, unless it is there."""
+    path = folder / "partition.png"
+    if path.is_file():
         return
+    from fedshvr.data.partition_figure import draw
+
+    temporary = path.with_name(f".{os.getpid()}.{path.name}")
+    draw(federation.splits, federation.images.y.numpy(), federation.images.classes, temporary)
+    temporary.replace(path)
+
+
+def _partition_is_written(path: Path, sha256: str) -> bool:
+    return path.is_file() and json.loads(path.read_text()).get("sha256") == sha256
+
+
+def _write_partition_json(path: Path, federation: Federation, seed: int) -> None:
+    plan, y = federation.plan, federation.images.y.numpy()
     clients = [
         {
             "labeled": split.labeled.tolist(),
@@ -49,9 +72,6 @@ def write_partition(folder: Path, federation: Federation, seed: int) -> None:
         for split, tau, omega in zip(federation.splits, plan.tau, plan.omega.tolist(), strict=True)
     ]
     write_atomically(path, json.dumps({"seed": seed, "sha256": federation.sha256, "clients": clients}))
-    from fedshvr.data.partition_figure import draw
-
-    draw(federation.splits, y, federation.images.classes, folder / "partition.png")
 
 
 def plan_table(federation: Federation, module: Federated) -> str:
@@ -97,8 +117,10 @@ def peak_rss_mb() -> float:
 class RunFolder(Callback):
     """Writes one row of metrics.csv a round, and summary.json at the end."""
 
-    def __init__(self, folder: Path, federation: Federation, config: dict[str, Any]) -> None:
-        self.folder, self.federation, self.config = folder, federation, config
+    def __init__(
+        self, folder: Path, federation: Federation, config: dict[str, Any], drawing: Thread | None = None
+    ) -> None:
+        self.folder, self.federation, self.config, self.drawing = folder, federation, config, drawing
         self.rows: list[dict[str, str]] = []
         self.status = "failed"
 
@@ -137,6 +159,8 @@ class RunFolder(Callback):
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.status = "stopped" if trainer.interrupted else "finished"
+        if self.drawing:  # W&B's callback comes after this one and wants the figure
+            self.drawing.join()
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         self.status = "stopped" if isinstance(exception, KeyboardInterrupt) else "failed"

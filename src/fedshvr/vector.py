@@ -1,6 +1,7 @@
 """A network's parameters as views of one flat vector, and its float buffers (batch norm) as another."""
 
 from collections.abc import Callable
+from functools import cached_property
 from itertools import accumulate
 
 import torch
@@ -85,12 +86,20 @@ class FlatNet:
 
 
 class StackedNet:
-    """What an objective sees inside `torch.func.vmap`: the network at one client's slice of the stacked parameters."""
+    """What an objective sees inside vmap: the network at one client's slice of the stacked parameters."""
 
-    def __init__(self, net: FlatNet, params: list[Tensor]) -> None:
-        self.net, self.params = net, params
+    def __init__(self, net: FlatNet, rows: list[Tensor], one: Callable[[Tensor], Tensor]) -> None:
+        self.net, self.rows, self.one = net, rows, one
+
+    @cached_property
+    def params(self) -> list[Tensor]:
+        return [self.one(rows) for rows in self.rows]
 
     def __call__(self, x: Tensor) -> Tensor:
+        with self.net.linears.factored(self.rows):
+            return self._forward(x) if self.net.linears.others else self.net.module(x)
+
+    def _forward(self, x: Tensor) -> Tensor:
         return functional_call(self.net.module, dict(zip(self.net.names, self.params, strict=True)), (x,))
 
     def at(self, vector: Tensor) -> Forward:
@@ -98,7 +107,7 @@ class StackedNet:
 
     def untracked(self, x: Tensor) -> Tensor:
         with self.net.linears.plain():
-            return self(x)
+            return self._forward(x)
 
 
 def together(net: Forward, *inputs: Tensor) -> tuple[Tensor, ...]:

@@ -2,10 +2,11 @@
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy, mse_loss
+from torch.nn.functional import mse_loss
 
 from fedshvr.errors import check
 from fedshvr.objectives.base import Batch, Network, Objective, Parts, Ramp, State, weighted
+from fedshvr.stacked import cross_entropy
 from fedshvr.vector import together
 
 

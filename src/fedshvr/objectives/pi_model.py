@@ -1,9 +1,10 @@
 """Pi model (Laine & Aila 2017): two noisy looks at the same image should agree."""
 
 from torch import Tensor
-from torch.nn.functional import cross_entropy, mse_loss
+from torch.nn.functional import mse_loss
 
 from fedshvr.objectives.base import Batch, Network, Objective, Parts, State, weighted
+from fedshvr.stacked import cross_entropy
 from fedshvr.vector import together
 
 

@@ -2,7 +2,7 @@
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy, log_softmax
+from torch.nn.functional import log_softmax
 
 from fedshvr.errors import check
 from fedshvr.objectives.base import (
@@ -17,6 +17,7 @@ from fedshvr.objectives.base import (
     one_hot_argmax,
     soft_cross_entropy,
 )
+from fedshvr.stacked import cross_entropy
 from fedshvr.vector import together
 
 

@@ -1,9 +1,9 @@
 """Supervised learning on the labelled data alone (FedAvg, FedProx, SCAFFOLD, FedNova as published)."""
 
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from fedshvr.objectives.base import Batch, Network, Objective, Parts, State
+from fedshvr.stacked import cross_entropy
 
 
 class Supervised(Objective):

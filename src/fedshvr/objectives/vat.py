@@ -3,10 +3,11 @@
 import torch
 from torch import Tensor
 from torch.func import grad, jvp
-from torch.nn.functional import cross_entropy, log_softmax
+from torch.nn.functional import log_softmax
 
 from fedshvr.errors import check
 from fedshvr.objectives.base import Batch, Network, Objective, Parts, Ramp, State, normals, soft_cross_entropy
+from fedshvr.stacked import cross_entropy
 from fedshvr.streams import Draws
 from fedshvr.vector import Forward
 
