@@ -27,7 +27,7 @@ from loops import (
     ratio,
     synthetic,
 )
-from ours import Ours, federated
+from ours import Ours, federated, trainer
 from source import ROOT
 
 from fedshvr.aggregation import Normalized
@@ -37,6 +37,7 @@ from fedshvr.data.augment import Shift
 from fedshvr.models.cnn13 import CNN13
 from fedshvr.objectives.base import Ramp
 from fedshvr.objectives.soft_pseudo_label import SoftPseudoLabel
+from fedshvr.profiling import Profile
 from fedshvr.streams import Draws
 
 Rows = dict[str, dict[str, Any]]
@@ -59,6 +60,18 @@ def against_bare(name: str, repeats: int, small: bool) -> Rows:
         engine = ours.module.run_clients.picked
     row = {contestant: ratio(seconds, contestant, "bare") for contestant in ("ours", "epoch", "sequential", "floor")}
     return {name: {**row, "engine": engine, "seconds": {k: median(v) for k, v in seconds.items()}, "repeats": repeats}}
+
+
+def profile(repeats: int, small: bool) -> Rows:
+    """Where the time of a round goes, by engine: shares of the phases that profile=true prints."""
+    shares = {}
+    for name in ("mlp", "wide"):
+        work = WORKLOADS[name].shrunk() if small else WORKLOADS[name]
+        for engine in ("sequential", "vectorized"):
+            timed = Profile()
+            trainer(timed, max_epochs=3).fit(federated(work, *synthetic(work), network(work), engine=engine))
+            shares[f"{name}, {engine}"] = timed.shares()
+    return {"profile": shares}
 
 
 def two_ranks(name: str, repeats: int, small: bool) -> Rows:
@@ -271,4 +284,5 @@ CASES: dict[str, Callable[[int, bool], Rows]] = {
     "memory": memory,
     "start_up": start_up,
     "accuracy": same_accuracy,
+    "profile": profile,
 }

@@ -7,6 +7,8 @@ import matplotlib
 from goals import GOALS, NAMES, peer, rows
 from source import ROOT
 
+from fedshvr.profiling import PHASES
+
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
@@ -35,12 +37,21 @@ def peer_table(results: dict[str, Any]) -> str:
         body.append([f"{NAMES[name]} {version}".strip(), *cells])
     for key, label in (
         ("floor", "hand-written floor"),
-        ("ours", "ours"),
+        ("sequential", "ours, engine=sequential"),
+        ("ours", "ours, engine=auto"),
         ("epoch", "ours with Lightning's epoch loop"),
     ):
         body.append([label, *(_cell(results, workload, key) for workload in WORKLOADS)])
     body.append(["ours, two ranks", *(_cell(results, f"{workload}_ranks", "ours") for workload in WORKLOADS)])
     return markdown(["seconds a round / bare loop", *WORKLOADS], body)
+
+
+def profile_table(results: dict[str, Any]) -> str:
+    """A row a phase of the round, a column a workload and engine."""
+    shares = results["rows"].get("profile", {})
+    phases = [phase for phase in PHASES if any(column.get(phase, 0) >= 0.005 for column in shares.values())]
+    body = [[phase, *(f"{column[phase]:.0%}" for column in shares.values()), PHASES[phase]] for phase in phases]
+    return markdown(["", *shares, ""], body)
 
 
 def _cell(results: dict[str, Any], workload: str, key: str) -> str:
@@ -71,7 +82,7 @@ def facts(results: dict[str, Any]) -> str:
 
 def write_page(results: dict[str, Any]) -> None:
     text = PAGE.read_text()
-    for name, content in (("goals", goal_table), ("peers", peer_table), ("facts", facts)):
+    for name, content in (("goals", goal_table), ("peers", peer_table), ("profile", profile_table), ("facts", facts)):
         block = f"<!-- {name} -->\n{content(results)}\n<!-- /{name} -->"
         text = re.sub(f"<!-- {name} -->.*<!-- /{name} -->", lambda _, b=block: b, text, flags=re.DOTALL)
     PAGE.write_text(text)

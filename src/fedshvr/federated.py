@@ -17,6 +17,7 @@ from fedshvr.aggregation import Average, effective_steps
 from fedshvr.checkpoint import client_tensors, restore_clients
 from fedshvr.client import Bench, Client, Round, full_gradient
 from fedshvr.collect import Sums, Weights, over_ranks, stop_if_diverged, wide
+from fedshvr.compiled import compile_loss
 from fedshvr.corrections import Correction
 from fedshvr.data.augment import Augment
 from fedshvr.data.batches import Batcher
@@ -60,11 +61,16 @@ class Federated(LightningModule):
         engine: str = "sequential",
         client_state: str = "device",
         optimality_gap: bool = False,
+        compile: str | None = None,
     ) -> None:
         super().__init__()
         check(0 < participation <= 1, f"participation={participation}: must be above 0 and at most 1")
         check(buffers in BUFFERS, f"buffers={buffers}: must be one of {', '.join(BUFFERS)}")
         check(client_state in PLACES, f"client_state={client_state}: must be one of {', '.join(PLACES)}")
+        check(
+            compile is None or engine == "sequential",
+            f"compile={compile}: works with engine=sequential, not with engine={engine}",
+        )
         check(
             not (local.momentum and correction.plain_sgd),
             f"client.momentum={local.momentum}: must be 0, because {type(correction).__name__} assumes plain SGD",
@@ -79,7 +85,7 @@ class Federated(LightningModule):
         self.objective, self.correction, self.aggregation = objective, correction, aggregation
         self.augments, self.seed, self.participation = augments, seed, participation
         self.buffer_policy, self.engine, self.client_state = buffers, engine, client_state
-        self.optimality_gap = optimality_gap
+        self.optimality_gap, self.compile_with = optimality_gap, compile
         self.clients = [Client(k, self.plan.tau[k], float(self.plan.omega[k])) for k in range(self.plan.clients)]
 
         network = objective.wrap(network)
@@ -127,6 +133,8 @@ class Federated(LightningModule):
 
         self.test_set = [t.to(device) for t in (self.federation.x_test.to(dtype), self.federation.y_test)]
         self.run_clients = pick_engine(self.engine, net.module)
+        if self.compile_with:
+            compile_loss(self.objective, self.compile_with, device)
         if self.resumed_clients is not None:
             restore_clients(self.bench, self.resumed_clients)
             self.resumed_clients = None

@@ -78,7 +78,7 @@ class LayerForward:
         weight: Tensor = self.layer.weight
         bias, rows = self.layer.bias, self.layers.rows
         worth_it = self.layers.on and (rows is not None or weight.numel() >= LARGE)
-        if not worth_it or x.dim() != 2 or torch.is_autocast_enabled(x.device.type):
+        if not worth_it or x.dim() != 2 or torch.compiler.is_compiling() or torch.is_autocast_enabled(x.device.type):
             return linear(x, weight, bias)
         if rows is None:
             return FactoredLinear.apply(x, weight, bias, self)

@@ -19,10 +19,10 @@ PHASES = {
     "draw": "random choices of samples and augmentations",
     "gather": "images and labels of the batches, augmented",
     "forward": "the objective's loss",
-    "update": "corrected step on theta_k",
+    "update": "corrected step on theta_k, with the product of the factors of large linear layers' gradients",
     "label": "pseudo-labels from theta",
     "collect": "sums over clients, corrections' memory, server step",
-    "backward": "gradient and the rest of the local steps",
+    "backward": "the rest of the gradient and of the local steps",
 }
 
 
@@ -80,10 +80,14 @@ class Profile(Callback):
         if trainer.is_global_zero and self.total:
             print(self.table(), file=sys.stderr)
 
-    def table(self) -> str:
+    def shares(self) -> dict[str, float]:
+        """The share of each phase in the time of the rounds."""
         known = {phase: self.seconds[phase] for phase in ("draw", "gather", "forward", "update", "label")}
         local = self.seconds["clients"]
         known["backward"] = local - sum(known[phase] for phase in ("draw", "gather", "forward", "update"))
         known["collect"] = self.total - local - known["label"]
-        rows = [f"{phase:>9} {100 * s / self.total:>5.1f} %  {PHASES[phase]}" for phase, s in known.items()]
+        return {phase: seconds / self.total for phase, seconds in known.items()}
+
+    def table(self) -> str:
+        rows = [f"{phase:>9} {100 * share:>5.1f} %  {PHASES[phase]}" for phase, share in self.shares().items()]
         return "\n".join(["where the time of a round went", *rows])

@@ -68,6 +68,7 @@ class Objective:
     label_everyone = False  # are the labels made for all clients, not only for those that take part?
     memory: tuple[str, ...] = ()  # names of the vectors of the size of theta that each client keeps
     parts: tuple[str, ...] = ()  # names of the parts of the loss, in the order in which `loss` gives them
+    compiles = True  # can torch.compile take `loss`? Not if it differentiates inside
     adapts = False  # does `adapt` change the memory before each step?
     alpha0 = 0.0  # current weight of the unlabelled term
 

@@ -21,6 +21,7 @@ class VAT(Objective):
     """
 
     parts = ("labeled", "unlabeled", "entropy")
+    compiles = False
 
     def __init__(self, weight: float, epsilon: float, ramp: Ramp, entropy: float = 0.0) -> None:
         super().__init__(weight, ramp)
