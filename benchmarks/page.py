@@ -106,15 +106,18 @@ def figure(results: dict[str, Any]) -> None:
     for axis, workload in zip(axes, WORKLOADS, strict=True):
         labels, values, measured, colours = zip(*bars(results, workload), strict=True)
         drawn = axis.barh(labels, values, color=colours, edgecolor="white")
-        axis.bar_label(
-            drawn, [f"{v:.2f}{'' if m else '*'}" if v else "" for v, m in zip(values, measured, strict=True)]
-        )
+        texts = [f"{v:.2f}{'' if m else '*'}" if v else "" for v, m in zip(values, measured, strict=True)]
+        plain = {"facecolor": "white", "edgecolor": "none", "pad": 1}  # the lines do not run through the numbers
+        axis.bar_label(drawn, texts, padding=3, bbox=plain, zorder=3)
         axis.axvline(GOALS[workload].goal, color="black", linewidth=1)
         axis.axvline(1, color="black", linewidth=1, linestyle=":")
         axis.margins(x=0.2)
         axis.spines[["top", "right"]].set_visible(False)
         axis.set_title(workload)
     axes[0].invert_yaxis()
-    fig.supxlabel("seconds a round / bare loop (dotted: 1, line: goal for one process, *: reported, not measured here)")
+    fig.supxlabel(
+        "seconds a round / bare loop (dotted: 1, line: goal for one process, *: reported, not measured here)",
+        fontsize="medium",
+    )
     fig.savefig(FIGURE, dpi=120)
     plt.close(fig)

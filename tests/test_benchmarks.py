@@ -20,7 +20,7 @@ def bench(out: Path, *arguments: str) -> subprocess.CompletedProcess:
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict:
     out = tmp_path_factory.mktemp("bench") / "results.json"
-    done = bench(out, "--only=mlp,tiny,control_variates,fed_shvr,scaling,accuracy")
+    done = bench(out, "--only=mlp,tiny,control_variates,fed_shvr,scaling,accuracy,profile")
     assert done.returncode == 0, done.stderr
     assert "mlp, one process" in done.stdout
     return json.loads(out.read_text())
@@ -29,8 +29,9 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict:
 def test_every_contestant_is_compared_with_the_bare_loop(results: dict) -> None:
     for name in ("mlp", "tiny"):
         row = results["rows"][name]
-        assert {"ours", "epoch", "floor"} <= row.keys()
-        assert row["seconds"].keys() == {"bare", "floor", "ours", "epoch"}
+        assert {"ours", "epoch", "sequential", "floor"} <= row.keys()
+        assert row["seconds"].keys() == {"bare", "floor", "ours", "sequential", "epoch"}
+        assert row["engine"] in ("sequential", "vectorized")
         assert row["epoch"] > row["ours"] > 0
 
 
@@ -38,6 +39,8 @@ def test_results_name_what_they_were_measured_on(results: dict) -> None:
     assert results["machine"].keys() == {"cpu", "cores", "system", "python"}
     assert results["versions"].keys() == {"torch", "lightning"}
     assert {"control_variates", "fed_shvr", "fed_shvr_translate2", "scaling"} <= results["rows"].keys()
+    for shares in results["rows"]["profile"].values():
+        assert sum(shares.values()) == pytest.approx(1)
 
 
 def test_the_bare_loop_with_our_draws_ends_where_we_do(results: dict) -> None:

@@ -1,11 +1,15 @@
 """A run as users make it: what it leaves behind, that it repeats exactly, and what it refuses."""
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from conftest import ROOT
 
 Train = Callable[..., object]
 CONTRACT = {
@@ -171,3 +175,12 @@ def test_bfloat16_autocast_trains(train: Train) -> None:
 def test_client_state_elsewhere_changes_nothing(train: Train) -> None:
     runs = [train(f"client_state={place}", folder=place) for place in ("device", "cpu", "disk")]
     assert len({run.theta for run in runs}) == 1
+
+
+def test_peak_memory_is_this_process_own() -> None:
+    """What the process that started it had in memory does not count."""
+    ballast = b"x" * (900 << 20)
+    code = "from fedshvr.runfolder import peak_rss_mb; print(peak_rss_mb())"
+    command, environment = [sys.executable, "-c", code], {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    assert 50 < float(subprocess.run(command, env=environment, capture_output=True, text=True).stdout) < 800
+    del ballast
