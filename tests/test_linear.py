@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 from objectives.test_every_objective import MADE, BatchNormed
-from tiny import LOCAL, fit
+from tiny import CLASSES, LOCAL, SIDE, federated, fit, train
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
@@ -128,3 +128,25 @@ def test_factors_beside_batch_norm(monkeypatch: pytest.MonkeyPatch) -> None:
         return fit(MADE["soft"](), model=BatchNormed(), rounds=2)
 
     check_alike(monkeypatch, train)
+
+
+class Tokens(nn.Sequential):
+    """A linear layer on sequences, which is not factored, before one that is."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Flatten(1, 2), nn.Linear(SIDE, 4), nn.Tanh(), nn.Flatten(), nn.Linear(4 * SIDE, CLASSES))
+
+
+def test_a_layer_on_sequences_in_a_stack(monkeypatch: pytest.MonkeyPatch) -> None:
+    def train(engine: str) -> Federated:
+        torch.manual_seed(0)
+        return fit(MADE["soft"](), ControlVariates(), model=Tokens().double(), engine=engine)
+
+    check_alike(monkeypatch, train, "vectorized")
+
+
+def test_a_stack_under_autocast_is_one_client_after_another() -> None:
+    one, many = (train(federated(MADE["soft"](), engine=e), 3, "bf16-mixed") for e in ("sequential", "vectorized"))
+    start = federated(MADE["soft"]()).theta.detach()
+    assert (one.theta - start).norm() > 0.1
+    torch.testing.assert_close(many.theta, one.theta, rtol=0, atol=0.02 * float((one.theta - start).abs().max()))

@@ -7,7 +7,7 @@ the parameter in one call. Works on one client's (B, in) and, under vmap, on man
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -34,12 +34,21 @@ class Factors(NamedTuple):
             views[self.bias].add_(self.outer.sum(-2), alpha=scale)
 
 
+class Stack(Protocol):
+    """Parameters of many clients."""
+
+    rows: list[Tensor]  # all clients' values of each, (n, ...)
+
+    @property
+    def params(self) -> list[Tensor]: ...  # one client's, as vmap shows it
+
+
 class FactoredLayers:
     """The linear layers of a network, whose gradients can be had in factors."""
 
     def __init__(self, network: nn.Module) -> None:
         self.on = False
-        self.rows: list[Tensor] | None = None  # under vmap: all clients' values of each parameter, (n, ...)
+        self.stack: Stack | None = None  # the stacked clients, under vmap
         self.found: list[Factors] = []
         position = {id(p): i for i, p in enumerate(network.parameters())}
         self.others = set(position.values())  # parameters that are in no such layer
@@ -55,13 +64,13 @@ class FactoredLayers:
         return found
 
     @contextmanager
-    def factored(self, rows: list[Tensor] | None = None, on: bool = True) -> Iterator[None]:
+    def factored(self, stack: "Stack | None" = None, on: bool = True) -> Iterator[None]:
         """Backward passes of what is computed in here leave Factors, which `take` hands out."""
-        before, (self.on, self.rows) = (self.on, self.rows), (on, rows)
+        before, (self.on, self.stack) = (self.on, self.stack), (on, stack)
         try:
             yield
         finally:
-            self.on, self.rows = before
+            self.on, self.stack = before
 
     def plain(self) -> AbstractContextManager[None]:
         """Ordinary gradients in here, for whoever differentiates a second time or at other parameters."""
@@ -75,15 +84,23 @@ class LayerForward:
         self.layers, self.layer, self.weight, self.bias = layers, layer, weight, bias
 
     def __call__(self, x: Tensor) -> Tensor:
-        weight: Tensor = self.layer.weight
-        bias, rows = self.layer.bias, self.layers.rows
-        worth_it = self.layers.on and (rows is not None or weight.numel() >= LARGE)
-        if not worth_it or x.dim() != 2 or torch.compiler.is_compiling() or torch.is_autocast_enabled(x.device.type):
-            return linear(x, weight, bias)
-        if rows is None:
-            return FactoredLinear.apply(x, weight, bias, self)
-        stack = rows[self.weight], None if self.bias is None else rows[self.bias]
-        return for_all(current_vmap(), lambda x: FactoredLinear.apply(x, *stack, self), x)
+        stack = self.layers.stack
+        if stack is None:
+            weight, bias = self.layer.weight, self.layer.bias
+            large = weight.numel() >= LARGE and not torch._C._are_functorch_transforms_active()
+            return FactoredLinear.apply(x, weight, bias, self) if large and self._can(x) else linear(x, weight, bias)
+        vmap = current_vmap()
+        if vmap is None or not self._can(x):
+            return linear(x, *self._mine(stack.params))
+        return for_all(vmap, lambda x: FactoredLinear.apply(x, *self._mine(stack.rows), self), x)
+
+    def _can(self, x: Tensor) -> bool:
+        """Is this a pass to be factored, on a plain batch of vectors?"""
+        special = torch.compiler.is_compiling() or torch.is_autocast_enabled(x.device.type)
+        return self.layers.on and x.dim() == 2 and not special
+
+    def _mine(self, params: list[Tensor]) -> tuple[Tensor, Tensor | None]:
+        return params[self.weight], None if self.bias is None else params[self.bias]
 
     def note(self, outer: Tensor, x: Tensor) -> None:
         self.layers.found.append(Factors(self.weight, self.bias, outer, x.detach()))

@@ -96,7 +96,7 @@ class StackedNet:
         return [self.one(rows) for rows in self.rows]
 
     def __call__(self, x: Tensor) -> Tensor:
-        with self.net.linears.factored(self.rows):
+        with self.net.linears.factored(self):
             return self._forward(x) if self.net.linears.others else self.net.module(x)
 
     def _forward(self, x: Tensor) -> Tensor:
