@@ -2,6 +2,7 @@
 
 import json
 import struct
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -41,10 +42,20 @@ def records(folder: Path) -> Iterator[Record]:
             whole = b""
 
 
+def ended(folder: Path, seconds: float = 30) -> list[Any]:
+    """The records up to the run's end: W&B's own process may still be writing when the run has returned."""
+    until = time.monotonic() + seconds
+    while True:
+        found = list(records(folder))
+        if any(record.HasField("exit") for record in found) or time.monotonic() > until:
+            return found
+        time.sleep(0.2)
+
+
 def history(folder: Path) -> dict[str, Any]:
     """The last value logged under each key; media are {"path": ...} and more."""
     values: dict[str, Any] = {}
-    for record in records(folder):
+    for record in ended(folder):
         for entry in record.history.item:
             key, *inner = entry.nested_key or [entry.key]
             if inner:
