@@ -20,9 +20,9 @@ SOONER = {"fedsem": ["algorithm.objective.labeled_rounds=1"], "fedmatch": ["algo
 ROUNDS = 3
 
 
-def theta(algorithm: str, ranks: int) -> Tensor:
+def theta(algorithm: str, ranks: int, *overrides: str, evaluate: bool = False) -> Tensor:
     """The model after a few rounds in float64."""
-    module = build(compose_train(f"algorithm={algorithm}", *TINY, *SOONER.get(algorithm, [])))[1]
+    module = build(compose_train(f"algorithm={algorithm}", *TINY, *SOONER.get(algorithm, []), *overrides))[1]
     Trainer(
         max_epochs=ROUNDS,
         precision="64-true",
@@ -34,7 +34,8 @@ def theta(algorithm: str, ranks: int) -> Tensor:
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
-        limit_val_batches=0,
+        limit_val_batches=int(evaluate),
+        num_sanity_val_steps=0,
     ).fit(module)
     return module.theta.detach()
 

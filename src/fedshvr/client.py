@@ -1,6 +1,6 @@
 """A client: a LightningModule whose training_step is one corrected local step on the network it borrows."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 
@@ -15,7 +15,7 @@ from fedshvr.memory import Table
 from fedshvr.objectives.base import Batch, Objective, State
 from fedshvr.plan import LocalSGD, Plan
 from fedshvr.streams import Draws, stream_seed
-from fedshvr.vector import FlatNet, split_like
+from fedshvr.vector import FlatNet, split_like, wide
 
 
 @dataclass
@@ -119,7 +119,7 @@ class Client(LightningModule):
         start = round.start([k])[0]
         net.load(start, local_buffers.get([k])[0] if local_buffers and keeps else round.buffers)
         net.module.train()
-        seed_dropout(stream_seed(bench.seed, "network", round.index, k), start.device)
+        seed_network(stream_seed(bench.seed, "network", round.index, k), start.device)
         self.bench = bench
         self.state = {name: rows[0] for name, rows in client_state(bench, round, [k]).items()}
         d = client_offset(bench, round, [k])
@@ -133,6 +133,7 @@ class Client(LightningModule):
             for block in bench.batcher.blocks(choices, bench.pool):
                 bench.progress(k, step)
                 for batch in per_step(block.map(itemgetter(0)), 0):
+                    net.masks.begin_step(batch.noise.get("masks"))
                     if bench.objective.adapts:
                         self.state |= bench.objective.adapt(net, batch, self.state, done + step)
                     trace += self.training_step(batch, step)
@@ -154,8 +155,8 @@ class Client(LightningModule):
         return [loss.detach(), *(part.detach() for part in parts.values())]
 
 
-def seed_dropout(seed: int, device: torch.device) -> None:
-    """torch.manual_seed takes a stack trace for each device that is not there: 1 ms a client."""
+def seed_network(seed: int, device: torch.device) -> None:
+    """For layers that draw from torch's generator. torch.manual_seed takes a stack trace for each absent device."""
     if device.type == "cpu":
         torch.default_generator.manual_seed(seed)
     else:
@@ -178,24 +179,40 @@ def client_offset(bench: Bench, round: Round, clients: list[int]) -> Tensor | No
     return bench.correction.offset(bench.tables[name].get(clients), round.c) if name else None
 
 
-def full_gradient(bench: Bench, round: Round, k: int, chunk: int = 1024) -> Tensor:
-    """The gradient of F_k(theta, v_k) over all of client k's data, without augmentation.
+def full_parts(bench: Bench, round: Round, k: int, chunk: int = 1024) -> Iterator[tuple[float, Batch, Tensor]]:
+    """All of client k's data without augmentation, in parts: the share of each in F_k(theta, v_k), its batch and loss.
 
-    Every chunk of the unlabelled data comes with all labelled data: sum_j m_j/M grad(CE(L) + term(U_j)) is exact.
+    Every part of the unlabelled data comes with all labelled data: sum_j m_j/M (CE(L) + term(U_j)) is exact.
     """
     net, plan, objective = bench.net, bench.plan, bench.objective
     net.load(round.start([k])[0], round.buffers)
     net.module.eval()
     labeled, unlabeled = plan.labeled[k], plan.unlabeled[k]
     chunked = unlabeled if objective.uses_unlabeled else labeled
-    total = torch.zeros_like(net.theta)
-    views = split_like(total, net.shapes)
     state = {name: rows[0] for name, rows in client_state(bench, round, [k], copied=True).items()}
     for part in chunked.split(chunk):
         lab, unl = (labeled, part) if objective.uses_unlabeled else (part, part[:0])
         choices = bench.batcher.fixed(lab, unl).to(net.theta.device)
         batch = bench.batcher.gather(choices, bench.pool, clean=True).map(lambda t: t[0, 0])
-        loss, _ = objective.loss(net, batch, state)
-        for view, grad in zip(views, torch.autograd.grad(loss, net.params), strict=True):
-            view.add_(grad, alpha=len(part) / len(chunked))
+        yield len(part) / len(chunked), batch, objective.loss(net, batch, state)[0]
+
+
+def full_gradient(bench: Bench, round: Round, k: int) -> Tensor:
+    """The gradient of F_k(theta, v_k) over all of client k's data."""
+    total = torch.zeros_like(bench.net.theta)
+    views = split_like(total, bench.net.shapes)
+    for share, _, loss in full_parts(bench, round, k):
+        for view, grad in zip(views, torch.autograd.grad(loss, bench.net.params), strict=True):
+            view.add_(grad, alpha=share)
+    return total
+
+
+@torch.no_grad()
+def full_loss(bench: Bench, round: Round, k: int) -> Tensor:
+    """F_k(theta, v_k) over all of client k's data, with the part that depends on v_k alone."""
+    net, objective = bench.net, bench.objective
+    total = torch.zeros((), dtype=wide(net.theta.device), device=net.theta.device)
+    for share, batch, loss in full_parts(bench, round, k):
+        cost = objective.label_cost(objective.targets(net, batch)).mean() if objective.makes_labels else 0.0
+        total += share * (loss + cost)
     return total

@@ -1,17 +1,15 @@
-"""What the server adds up over the clients of a round, on one rank and then over all: O(P) numbers."""
+"""What the server adds up over the clients of a round, on one rank and then over all: O(P) numbers.
 
-from dataclasses import dataclass, fields
+Vectors of the size of theta are summed in its type; counts and metrics in `wide`, float64 where there is one.
+"""
+
+from dataclasses import dataclass
 
 import torch
 from lightning import Trainer
 from torch import Tensor
 
 from fedshvr.aggregation import Average, Grouped
-
-
-def wide(device: torch.device) -> torch.dtype:
-    """Sums over clients are made in float64, so that their order (and the number of ranks) does not show."""
-    return torch.float32 if device.type == "mps" else torch.float64
 
 
 class Diverged(RuntimeError):
@@ -39,20 +37,23 @@ class Sums:
     direction: Tensor  # (P,) sum_k coefficient_k (theta - theta_k)
     change: Tensor  # (P,) of the server's control variate
     buffers: Tensor  # batch-norm statistics
-    means: Tensor  # loss, its parts, drift: weighted means
-    labels: Tensor  # right pseudo-labels, all of them, their cost, their movement
+    means: Tensor  # loss, its parts, drift: weighted means, in `wide`
+    labels: Tensor  # right pseudo-labels, all of them, their cost, their movement, in `wide`
     gradient: Tensor  # (P,) of F at theta, for the optimality gap
     groups: Tensor  # (S, P) averages of the groups
     moves: Tensor  # (n, P) all moves, for an aggregation that is not linear
 
     def over_ranks(self, trainer: Trainer) -> "Sums":
-        """One all-reduce."""
+        """One all-reduce for what has theta's type, one for counts and metrics."""
         if trainer.world_size == 1:
             return self
-        parts = [getattr(self, field.name) for field in fields(self)]
-        flat = over_ranks(torch.cat([part.reshape(-1) for part in parts]), trainer)
-        pieces = flat.split([part.numel() for part in parts])
-        return Sums(*(piece.view_as(part) for piece, part in zip(pieces, parts, strict=True)))
+        summed: dict[str, Tensor] = {}
+        for dtype in {part.dtype for part in vars(self).values()}:
+            parts = {name: part for name, part in vars(self).items() if part.dtype == dtype}
+            flat = over_ranks(torch.cat([part.reshape(-1) for part in parts.values()]), trainer)
+            pieces = flat.split([part.numel() for part in parts.values()])
+            summed |= {name: piece.view_as(parts[name]) for name, piece in zip(parts, pieces, strict=True)}
+        return Sums(**summed)
 
 
 class Weights:

@@ -16,7 +16,7 @@ from fedshvr.data.batches import per_step
 from fedshvr.errors import check
 from fedshvr.objectives.base import Batch, State
 from fedshvr.streams import Draws
-from fedshvr.vector import StackedNet, aligned_rows, split_like
+from fedshvr.vector import FlatNet, StackedNet, aligned_rows, split_like
 
 ENGINES = ("sequential", "vectorized", "auto")
 STACK_BYTES = 256 << 20  # clients are stacked in groups whose parameters fit here
@@ -39,19 +39,19 @@ def sequential(bench: Bench, clients: list[Client], round: Round, own: list[int]
         yield Result([k], bench.net.theta[None], bench.net.buffers[None], trace[:, None])
 
 
-def vectorizable(network: nn.Module) -> bool:
-    """Batch norm and dropout keep their own state and randomness: such networks train one client at a time."""
-    dropout = any(isinstance(m, nn.Dropout) and m.p > 0 for m in network.modules())
-    return not dropout and not any(True for _ in network.buffers())
+def vectorizable(net: FlatNet) -> bool:
+    """Networks that keep statistics (batch norm) or draw from torch's generator train one client at a time."""
+    return not net.random and not any(True for _ in net.module.buffers())
 
 
-def pick_engine(name: str, network: nn.Module) -> Engine:
+def pick_engine(name: str, net: FlatNet) -> Engine:
     check(name in ENGINES, f"engine={name}: must be one of {', '.join(ENGINES)}")
     if name == "auto":
-        return Auto() if vectorizable(network) else sequential
+        return Auto() if vectorizable(net) else sequential
     check(
-        name != "vectorized" or vectorizable(network),
-        "engine=vectorized: this network has batch norm or dropout; use engine=sequential, or change the model",
+        name != "vectorized" or vectorizable(net),
+        "engine=vectorized: this network has batch norm or random layers other than dropout; use engine=sequential, "
+        "or change the model",
     )
     return {"sequential": sequential, "vectorized": vectorized}[name]
 
@@ -115,6 +115,7 @@ def _fit_stack(bench: Bench, round: Round, group: list[int], tau: list[int]) -> 
     theta_k = aligned_rows(start)
     state, d = client_state(bench, round, group), client_offset(bench, round, group)
     m = torch.zeros_like(theta_k) if bench.local.momentum else None
+    bench.net.module.train()
     done = round.done[group]
     choices = bench.batcher.choose(Draws(bench.seed, round.index, torch.tensor(group)), tau[0])
     trace, active, step = [], 0, 0
@@ -162,6 +163,7 @@ def _losses(
             return functorch._remove_batch_dim(value, level, clients, 0)
 
         net, batch, memory = StackedNet(bench.net, rows, one), batch.map(one), {k: one(v) for k, v in state.items()}
+        bench.net.masks.begin_step(batch.noise.get("masks"))
         adapted = objective.adapt(net, batch, memory, one(done)) if objective.adapts else {}
         loss, parts = objective.loss(net, batch, memory | adapted)
         return each(loss), [each(part) for part in parts.values()], {name: each(v) for name, v in adapted.items()}

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from math import floor
 from pathlib import Path
@@ -16,7 +17,7 @@ from torch.utils.data import DataLoader
 from fedshvr.aggregation import Average, effective_steps
 from fedshvr.checkpoint import client_tensors, restore_clients
 from fedshvr.client import Bench, Client, Round, full_gradient
-from fedshvr.collect import Sums, Weights, over_ranks, stop_if_diverged, wide
+from fedshvr.collect import Sums, Weights, over_ranks, stop_if_diverged
 from fedshvr.compiled import compile_loss
 from fedshvr.corrections import Correction
 from fedshvr.data.augment import Augment
@@ -25,12 +26,12 @@ from fedshvr.data.federation import Federation
 from fedshvr.engine import pick_engine
 from fedshvr.errors import check
 from fedshvr.helpers import exchange
-from fedshvr.labels import CHUNK, relabel, weighted_gradient
+from fedshvr.labels import CHUNK, relabel, weighted_gradient, weighted_loss
 from fedshvr.memory import PLACES, make_table
 from fedshvr.objectives.base import MODEL, Objective
 from fedshvr.plan import LocalSGD, owners
 from fedshvr.streams import stream
-from fedshvr.vector import FlatNet, flatten
+from fedshvr.vector import FlatNet, flatten, wide
 
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 BUFFERS = ("average", "local")
@@ -61,10 +62,12 @@ class Federated(LightningModule):
         engine: str = "sequential",
         client_state: str = "device",
         optimality_gap: bool = False,
+        server_loss_every: int = 0,
         compile: str | None = None,
     ) -> None:
         super().__init__()
         check(0 < participation <= 1, f"participation={participation}: must be above 0 and at most 1")
+        check(server_loss_every >= 0, f"server_loss_every={server_loss_every}: must be at least 0 (0: never)")
         check(buffers in BUFFERS, f"buffers={buffers}: must be one of {', '.join(BUFFERS)}")
         check(client_state in PLACES, f"client_state={client_state}: must be one of {', '.join(PLACES)}")
         check(
@@ -85,7 +88,7 @@ class Federated(LightningModule):
         self.objective, self.correction, self.aggregation = objective, correction, aggregation
         self.augments, self.seed, self.participation = augments, seed, participation
         self.buffer_policy, self.engine, self.client_state = buffers, engine, client_state
-        self.optimality_gap, self.compile_with = optimality_gap, compile
+        self.optimality_gap, self.server_loss_every, self.compile_with = optimality_gap, server_loss_every, compile
         self.clients = [Client(k, self.plan.tau[k], float(self.plan.omega[k])) for k in range(self.plan.clients)]
 
         network = objective.wrap(network)
@@ -125,14 +128,20 @@ class Federated(LightningModule):
         }
 
         pool = self.federation.pool(device, dtype, self.objective.pseudo_labels)
-        batcher = Batcher(self.plan, self.local, self.objective, self.augments)
+        net.probe(pool.x[:2])
+        check(
+            not (net.random and self.objective.repeats),
+            f"model: {type(self.objective).__name__} compares passes that must drop the same units, but this network "
+            "has random layers other than nn.Dropout",
+        )
+        batcher = Batcher(self.plan, self.local, self.objective, self.augments, dropout=bool(net.masks.layers))
         unlabeled = [self.plan.unlabeled[k].to(device) for k in range(self.plan.clients)]
         hidden = self.federation.y.to(device)
         parts = (self.objective, self.correction, self.local)
         self.bench = Bench(net, pool, self.plan, batcher, *parts, self.seed, tables, unlabeled, hidden)
 
         self.test_set = [t.to(device) for t in (self.federation.x_test.to(dtype), self.federation.y_test)]
-        self.run_clients = pick_engine(self.engine, net.module)
+        self.run_clients = pick_engine(self.engine, net)
         if self.compile_with:
             compile_loss(self.objective, self.compile_with, device)
         if self.resumed_clients is not None:
@@ -176,6 +185,7 @@ class Federated(LightningModule):
         if self.correction.needs_global_move:
             self._after_round(own, round.theta - self.theta.detach())
         self._log_round(sums, time.perf_counter() - started)
+        self._log_server_loss(index)
 
     def _broadcast(self, index: int) -> Round:
         """What the clients are given: theta, or after the first round of a grouped aggregation their group's model."""
@@ -193,27 +203,27 @@ class Federated(LightningModule):
             direction=zeros(size if self.aggregation.linear else 0),
             change=zeros(0 if self.c is None else size),
             buffers=zeros(len(self.buffers_)),
-            means=zeros(2 + len(self.objective.parts)),
-            labels=zeros(4),
+            means=zeros(2 + len(self.objective.parts), dtype=wide(self.device)),
+            labels=zeros(4, dtype=wide(self.device)),
             gradient=zeros(0),
             groups=zeros(self.aggregation.groups, size),
             moves=zeros(0 if self.aggregation.linear else len(weights.weight), size),
         )
         relabel(self.bench, round, self.own if self.objective.label_everyone else own, weights.weight, sums.labels)
         if self.optimality_gap:
-            sums.gradient = weighted_gradient(self.bench, round, own, weights.weight).to(sums.means.dtype)
+            sums.gradient = weighted_gradient(self.bench, round, own, weights.weight)
         self.traces: list[tuple[list[int], Tensor]] = []
         for result in self.run_clients(self.bench, self.clients, round, own):
             move = theta - result.theta
             tau = torch.tensor([self.plan.tau[k] for k in result.clients], dtype=theta.dtype, device=self.device)
             w = torch.tensor([weights.weight[k] for k in result.clients], dtype=sums.means.dtype, device=self.device)
-            sums.means[:-1] += w @ (result.trace.sum(0) / tau[:, None]).to(w.dtype)
+            sums.means[:-1] += w @ (result.trace.sum(0, dtype=w.dtype) / tau[:, None])
             sums.means[-1] += w @ torch.linalg.vector_norm(move, dim=1).to(w.dtype)
             self.traces.append((result.clients, result.trace))
             if MODEL in self.bench.tables:
                 self.bench.tables[MODEL].put(result.clients, result.theta)
             if len(self.buffers_):
-                sums.buffers += w @ result.buffers.to(w.dtype)
+                sums.buffers += (w @ result.buffers.to(w.dtype)).to(sums.buffers.dtype)
             for i, k in enumerate(result.clients):
                 if self.aggregation.linear:
                     sums.direction.add_(move[i], alpha=weights.coefficient[k])
@@ -269,7 +279,16 @@ class Federated(LightningModule):
         if self.objective.pseudo_labels:
             self.row["train_label_cost"] = label_cost
         if self.optimality_gap:
-            self.row["gap"] = float(sums.gradient.square().sum()) + movement
+            self.row["gap"] = float(sums.gradient.to(sums.means.dtype).square().sum()) + movement
+
+    def _log_server_loss(self, index: int) -> None:
+        """F(theta^t, v^t) of the new model on all clients' clean data, in the first round and every n-th."""
+        every = self.server_loss_every
+        if every and (index == 0 or (index + 1) % every == 0):
+            started = time.perf_counter()
+            now = replace(self._broadcast(index), group_models=self.group_models[:0])
+            loss = over_ranks(weighted_loss(self.bench, now, self.own, self.plan.omega), self.trainer)
+            self.row |= {"server_loss": loss.item(), "seconds": self.row["seconds"] + time.perf_counter() - started}
 
     # ---- evaluation, loaders, checkpoints ----------------------------------------------------------------------------
 

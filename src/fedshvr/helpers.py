@@ -5,9 +5,10 @@ from lightning import Trainer
 from torch import Tensor
 
 from fedshvr.client import Bench, Round
-from fedshvr.collect import from_rank, over_ranks, wide
+from fedshvr.collect import from_rank, over_ranks
 from fedshvr.objectives.base import MODEL
 from fedshvr.streams import stream
+from fedshvr.vector import wide
 
 
 def exchange(bench: Bench, round: Round, owner: list[int], trainer: Trainer) -> None:

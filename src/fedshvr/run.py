@@ -124,6 +124,7 @@ def build(cfg: DictConfig) -> tuple[Federation, Federated]:
         engine=cfg.engine,
         client_state=cfg.client_state,
         optimality_gap=cfg.optimality_gap,
+        server_loss_every=cfg.server_loss_every,
         compile=cfg.compile,
     )
     return federation, module

@@ -12,6 +12,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import torch
 from lightning import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback
 from omegaconf import OmegaConf
@@ -177,7 +178,7 @@ class RunFolder(Callback):
             return None
         accuracy = [float(row["test_acc"]) for row in self.rows if row["test_acc"] != "nan"]
         seconds = sum(float(row["seconds"]) for row in self.rows)
-        theta = self.module.theta.detach().cpu().contiguous()
+        theta = self.module.theta.detach().cpu().contiguous().view(torch.uint8)  # numpy knows no bfloat16
         plan = self.federation.plan
         summary: dict[str, Any] = {
             "status": self.status,

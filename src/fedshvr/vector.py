@@ -1,6 +1,7 @@
 """A network's parameters as views of one flat vector, and its float buffers (batch norm) as another."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import cached_property
 from itertools import accumulate
 
@@ -8,9 +9,15 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from fedshvr.dropout import Masks, draws
 from fedshvr.linear import FactoredLayers
 
 Forward = Callable[[Tensor], Tensor]
+
+
+def wide(device: torch.device) -> torch.dtype:
+    """The type of counts and metrics: a small one would stop counting, and show the order of the clients."""
+    return torch.float32 if device.type == "mps" else torch.float64
 
 
 def flatten(tensors: list[Tensor]) -> Tensor:
@@ -47,6 +54,8 @@ class FlatNet:
         for p, view in zip(self.params, self.views, strict=True):
             p.data = view
         self.linears = FactoredLayers(self.module)
+        self.masks = Masks(self.module)
+        self.random = False  # does a layer draw from torch's generator?
         self._buffers = {n: b for n, b in self.module.named_buffers() if b.is_floating_point()}
 
     @property
@@ -84,12 +93,26 @@ class FlatNet:
                 return self.module(x)
             return functional_call(self.module, {n: b.clone() for n, b in self.module.named_buffers()}, (x,))
 
+    def probe(self, x: Tensor) -> None:
+        """Find out with a few images whether the network has random layers beside dropout."""
+        self.module.train()
+        self.random = draws(self.untracked, x)
+
+    def same_masks(self) -> AbstractContextManager[None]:
+        """All passes in here drop the same units."""
+        return self.masks.same()
+
+    def no_masks(self) -> AbstractContextManager[None]:
+        """Passes in here drop nothing."""
+        return self.masks.none()
+
 
 class StackedNet:
     """What an objective sees inside vmap: the network at one client's slice of the stacked parameters."""
 
     def __init__(self, net: FlatNet, rows: list[Tensor], one: Callable[[Tensor], Tensor]) -> None:
         self.net, self.rows, self.one = net, rows, one
+        self.same_masks, self.no_masks = net.same_masks, net.no_masks
 
     @cached_property
     def params(self) -> list[Tensor]:

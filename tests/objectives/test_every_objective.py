@@ -1,45 +1,17 @@
 """What must hold for every method alike."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
+from methods import MADE
 from tiny import CLASSES, SIDE, fit, hidden, images
 from torch import nn
 from torch.utils._pytree import tree_map
 
 from fedshvr.aggregation import Normalized
 from fedshvr.corrections import ControlVariates
-from fedshvr.objectives.base import Objective, Ramp
-from fedshvr.objectives.ds3l import DS3L
-from fedshvr.objectives.fedmatch import FedMatch
-from fedshvr.objectives.fedsem import FedSem
-from fedshvr.objectives.fixmatch import FixMatch
-from fedshvr.objectives.hard_pseudo_label import HardPseudoLabel
-from fedshvr.objectives.mean_teacher import MeanTeacher
-from fedshvr.objectives.mixmatch import MixMatch
-from fedshvr.objectives.pi_model import PiModel
-from fedshvr.objectives.soft_pseudo_label import SoftPseudoLabel
-from fedshvr.objectives.supervised import Supervised
-from fedshvr.objectives.vat import VAT
+from fedshvr.objectives.base import Objective
 from fedshvr.streams import Draws
 
-RAMP = Ramp(2)
-MADE: dict[str, Callable[[], Objective]] = {
-    "supervised": Supervised,
-    "hard_round": lambda: HardPseudoLabel(1.0, RAMP, "round"),
-    "hard_step": lambda: HardPseudoLabel(1.0, RAMP, "step"),
-    "soft": lambda: SoftPseudoLabel(1.0, 0.75, 0.1, RAMP),
-    "teacher_client": lambda: MeanTeacher(5.0, 0.9, RAMP, "client"),
-    "teacher_global": lambda: MeanTeacher(5.0, 0.9, RAMP, "global"),
-    "pi_model": lambda: PiModel(5.0, RAMP),
-    "vat": lambda: VAT(1.0, 2.0, RAMP, entropy=0.1),
-    "mixmatch": lambda: MixMatch(5.0, 0.5, 0.75, RAMP),
-    "fixmatch": lambda: FixMatch(1.0, 0.4, RAMP),
-    "fedsem": lambda: FedSem(1, 1),
-    "ds3l": lambda: DS3L(10.0, 1e-2, 1e-2, RAMP),
-    "fedmatch": lambda: FedMatch(1.0, 1.0, 1.0, 1e-4, 0.4, helpers=2, helpers_every=2, zero_below=5e-6),
-}
 each = pytest.mark.parametrize("name", MADE)
 each_unlabeled = pytest.mark.parametrize("name", [name for name in MADE if name != "supervised"])
 

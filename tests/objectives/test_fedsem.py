@@ -15,7 +15,7 @@ def test_phases() -> None:
     phases = []
     for index in range(5):
         objective.begin_round(index * 0.3)
-        phases.append((objective.alpha0, objective.relabel))
+        phases.append((objective.alpha0, objective.labels_now))
     assert phases == [(0, False), (0, False), (1, True), (1, False), (1, False)]
 
 

@@ -74,7 +74,14 @@ def curves(where: dict[str, Any], seed: int, rounds: int) -> dict[str, np.ndarra
     accuracy = top - 35 * np.exp(-t / 8) + noise.normal(0, 0.25 + 2 / t) + noise.normal(0, 0.5)
     loss = 0.3 + 2 * np.exp(-t / 12) + noise.normal(0, 0.02, rounds) + (100 - top) / 50
     gap = 4 / np.sqrt(t) * np.exp(noise.normal(0, 0.15, rounds))
-    columns = {"round": t, "test_acc": accuracy.clip(0, 100) / 100, "test_loss": loss, "train_loss": loss, "gap": gap}
+    columns = {
+        "round": t,
+        "test_acc": accuracy.clip(0, 100) / 100,
+        "test_loss": loss,
+        "train_loss": 2 * loss,
+        "gap": gap,
+    }
+    columns["server_loss"] = np.where((t == 1) | (t % 5 == 0), loss, np.nan)
     return {name: np.asarray(values, float) for name, values in columns.items()}
 
 

@@ -45,8 +45,11 @@ class Choices(NamedTuple):
 class Batcher:
     """Makes every client's batches."""
 
-    def __init__(self, plan: Plan, local: LocalSGD, objective: Objective, augments: dict[str, Augment]) -> None:
+    def __init__(
+        self, plan: Plan, local: LocalSGD, objective: Objective, augments: dict[str, Augment], dropout: bool = False
+    ) -> None:
         self.plan, self.local, self.objective, self.augments = plan, local, objective, augments
+        self.dropout = dropout  # does the network ask for a number a step?
 
     def choose(self, draws: Draws, steps: int) -> Choices:
         """xi ~ L_k and zeta ~ U_k uniformly at random, `steps` times."""
@@ -62,8 +65,12 @@ class Batcher:
             unlabeled=unlabeled,
             move_x=draws("move labeled", (*sizes_l, self.augments["weak"].numbers)),
             move_u=tuple(draws(f"move {i}", (*sizes_u, self.augments[v].numbers)) for i, v in enumerate(views)),
-            noise=self.objective.draw(draws, steps, local.batch_labeled, local.batch_unlabeled),
+            noise=self._noise(draws, steps),
         )
+
+    def _noise(self, draws: Draws, steps: int) -> dict[str, Tensor]:
+        noise = self.objective.draw(draws, steps, self.local.batch_labeled, self.local.batch_unlabeled)
+        return noise | ({"masks": draws("masks", (steps,))} if self.dropout else {})
 
     def _pick(self, draws: Draws, name: str, sets: Sets, shape: tuple[int, int]) -> Tensor:
         size, start = (t[draws.clients, None, None] for t in (sets.size, sets.start))

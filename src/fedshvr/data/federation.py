@@ -39,5 +39,6 @@ class Federation:
         known = torch.full_like(self.images.y, -1)
         known[self.plan.labeled.flat] = self.images.y[self.plan.labeled.flat]
         rows = len(known) if pseudo_labels else 0
-        v = torch.zeros(rows, len(self.images.classes), dtype=dtype, device=device)
+        classes = len(self.images.classes)
+        v = torch.full((rows, classes), 1 / classes, dtype=dtype, device=device)
         return Pool(self.images.x.to(device, dtype), known.to(device), v)

@@ -1,6 +1,7 @@
 """What every objective offers, what it is given, and the few formulas that several share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from math import exp, log
 from typing import Any, NamedTuple, Protocol
 
@@ -9,10 +10,12 @@ from torch import Tensor, nn
 
 from fedshvr.errors import check
 from fedshvr.streams import _GOLDEN, Draws, _mix
-from fedshvr.vector import Forward
+from fedshvr.vector import Forward, together
 
 State = dict[str, Tensor]
 Parts = dict[str, Tensor]
+LABEL_VIEWS = {"clean": ("clean",), "weak": ("weak",), "mean4": ("weak",) * 4}
+RELABEL = ("round", "step")
 MODEL = "model"  # the table of each client's last theta_k, kept if `widths` has it
 
 
@@ -39,6 +42,8 @@ class Network(Protocol):
     def __call__(self, x: Tensor) -> Tensor: ...
     def at(self, vector: Tensor) -> Forward: ...
     def untracked(self, x: Tensor) -> Tensor: ...
+    def same_masks(self) -> AbstractContextManager[None]: ...
+    def no_masks(self) -> AbstractContextManager[None]: ...
 
 
 class Ramp:
@@ -63,11 +68,14 @@ class Objective:
 
     uses_unlabeled = True
     views: tuple[str, ...] = ("weak",)  # "clean", "weak" or "strong", one per entry of Batch.u
-    pseudo_labels = False  # does `label` make v from the clean images at the start of each round?
-    relabel = True  # ... or does it keep the labels of an earlier round this time?
+    label_views: tuple[str, ...] = ("clean",)  # the views of an image whose mean prediction `label` is given
+    makes_labels = False  # does it have `label`?
+    pseudo_labels = False  # does `label` make v at the start of each round?
+    labels_now = True  # ... or does it keep the labels of an earlier round this time?
     label_everyone = False  # are the labels made for all clients, not only for those that take part?
     memory: tuple[str, ...] = ()  # names of the vectors of the size of theta that each client keeps
     parts: tuple[str, ...] = ()  # names of the parts of the loss, in the order in which `loss` gives them
+    repeats = False  # does it compare passes that must drop the same units?
     compiles = True  # can torch.compile take `loss`? Not if it differentiates inside
     adapts = False  # does `adapt` change the memory before each step?
     alpha0 = 0.0  # current weight of the unlabelled term
@@ -92,9 +100,29 @@ class Objective:
         """How many numbers each vector of the memory has."""
         return dict.fromkeys(self.memory, parameters)
 
+    def set_labeling(self, relabel: str, label_view: str) -> None:
+        """For methods with pseudo-labels: made each round from theta or each step from theta_k, and from which view.
+
+        clean: the image as it is; weak: one augmented view, drawn anew for each labelling; mean4: the mean prediction
+        over four of them.
+        """
+        choices = (("relabel", relabel, RELABEL), ("label_view", label_view, tuple(LABEL_VIEWS)))
+        for name, value, valid in choices:
+            check(value in valid, f"algorithm.objective.{name}={value}: must be one of {', '.join(valid)}")
+        self.makes_labels = True
+        self.label_views, self.pseudo_labels = LABEL_VIEWS[label_view], relabel == "round"
+        self.views = ("weak",) if self.pseudo_labels else ("weak", *self.label_views)
+
     def label(self, logits: Tensor) -> Tensor:
         """Pseudo-labels v of the images with these logits."""
-        raise AssertionError("only asked of objectives with pseudo_labels")
+        raise AssertionError("only asked of objectives with pseudo-labels")
+
+    def targets(self, net: Network, batch: Batch) -> Tensor:
+        """v of the batch: from the start of the round, or made now from the client's current model."""
+        if self.pseudo_labels:
+            return batch.v
+        with torch.no_grad(), net.no_masks():
+            return self.label(mean_logits(net.untracked, batch.u[1:]))
 
     def label_cost(self, v: Tensor) -> Tensor:
         """The part of F that depends on v alone, per sample."""
@@ -116,6 +144,12 @@ class Objective:
 
     def after_step(self, state: State, theta_k: Tensor, done: Tensor) -> None:
         """Update the client's memory after a local step; `done` counts its steps before this one."""
+
+
+def mean_logits(net: Forward, views: Sequence[Tensor]) -> Tensor:
+    """log mean_j f(view_j) of each image, up to a constant; the logits themselves if there is one view."""
+    logits = together(net, *views)
+    return logits[0] if len(logits) == 1 else torch.stack(logits).log_softmax(-1).logsumexp(0)
 
 
 def soft_cross_entropy(log_f: Tensor, v: Tensor) -> Tensor:

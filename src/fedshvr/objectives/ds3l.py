@@ -6,7 +6,7 @@ from torch.func import grad, jvp
 from torch.nn.functional import cross_entropy, linear
 
 from fedshvr.errors import check
-from fedshvr.objectives.base import Batch, Network, Objective, Parts, Ramp, State, weighted
+from fedshvr.objectives.base import Batch, Network, Objective, Parts, Ramp, State, mean_logits, weighted
 from fedshvr.streams import stream
 from fedshvr.vector import flatten, split_like
 
@@ -24,13 +24,14 @@ class DS3L(Objective):
     WNet stays with the client: which classes are foreign differs from client to client.
     """
 
-    views = ("weak", "clean")
     memory = ("wnet",)  # a, and Adam's two moments of it
     parts = ("labeled", "unlabeled")
     adapts = True
 
-    def __init__(self, weight: float, eta_meta: float, eta_wnet: float, ramp: Ramp) -> None:
+    def __init__(self, weight: float, eta_meta: float, eta_wnet: float, ramp: Ramp, label_view: str = "clean") -> None:
         super().__init__(weight, ramp)
+        self.set_labeling("step", label_view)
+        self.makes_labels = False  # the predictions themselves are the targets
         for name, value in (("eta_meta", eta_meta), ("eta_wnet", eta_wnet)):
             check(value > 0, f"algorithm.objective.{name}={value}: must be positive")
         self.eta_meta, self.eta_wnet = eta_meta, eta_wnet
@@ -52,8 +53,8 @@ class DS3L(Objective):
     @torch.no_grad()
     def meta_gradient(self, net: Network, batch: Batch, a: Tensor) -> Tensor:
         """The gradient with respect to a of CE(L_k) at theta^(a)."""
-        theta, (view, clean) = flatten(net.params), batch.u
-        p = net.at(theta)(clean).softmax(-1)
+        theta, (view, *looks) = flatten(net.params), batch.u
+        p = mean_logits(net.at(theta), looks).softmax(-1)
         share = shares(a, p)
         labeled = lambda theta: cross_entropy(net.at(theta)(batch.x), batch.y)  # noqa: E731
         losses = lambda theta: consistency(net.at(theta)(view), p)  # noqa: E731
@@ -62,8 +63,8 @@ class DS3L(Objective):
         return grad(lambda a: -self.eta_meta * self.alpha0 * (shares(a, p) * s).sum())(a)
 
     def loss(self, net: Network, batch: Batch, state: State) -> tuple[Tensor, Parts]:
-        view, clean = batch.u
-        p = net.untracked(clean).detach().softmax(-1)
+        view, *looks = batch.u
+        p = mean_logits(net.untracked, looks).detach().softmax(-1)
         share = shares(state["wnet"].chunk(3, -1)[0], p).detach()
         unlabeled = (share * consistency(net.untracked(view), p)).sum()
         return weighted(cross_entropy(net(batch.x), batch.y), self.alpha0, unlabeled)

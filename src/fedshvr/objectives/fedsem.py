@@ -24,18 +24,18 @@ class FedSem(Objective):
     The labels of U_k are argmax f at the global model with which phase 1 ends, and stay.
     """
 
-    pseudo_labels = True
     label_everyone = True  # they are made once
     parts = ("labeled", "unlabeled")
 
-    def __init__(self, labeled_rounds: int, epochs_per_round: float) -> None:
+    def __init__(self, labeled_rounds: int, epochs_per_round: float, label_view: str = "clean") -> None:
         super().__init__()
         check(labeled_rounds >= 0, f"algorithm.objective.labeled_rounds={labeled_rounds}: must be at least 0")
+        self.set_labeling("round", label_view)
         self.labeled_rounds, self.epochs_per_round = labeled_rounds, epochs_per_round
 
     def begin_round(self, epoch: float) -> None:
         round_index = round(epoch / self.epochs_per_round)
-        self.relabel = round_index == self.labeled_rounds
+        self.labels_now = round_index == self.labeled_rounds
         self.alpha0 = float(round_index >= self.labeled_rounds)
 
     def label(self, logits: Tensor) -> Tensor:

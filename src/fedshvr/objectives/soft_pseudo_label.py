@@ -29,28 +29,34 @@ class SoftPseudoLabel(Objective):
     Lemma 1:  v = f^(alpha0/alpha1) / sum f^(alpha0/alpha1); alpha1 = 0 is the hard label.
     """
 
-    pseudo_labels = True
     parts = ("labeled", "unlabeled", "r2")
     EXPONENTS = ("final", "current")
 
-    def __init__(self, alpha0: float, alpha1: float, alpha2: float, ramp: Ramp, exponent: str = "final") -> None:
+    def __init__(
+        self,
+        alpha0: float,
+        alpha1: float,
+        alpha2: float,
+        ramp: Ramp,
+        exponent: str = "final",
+        relabel: str = "round",
+        label_view: str = "clean",
+    ) -> None:
         for name, value in (("alpha0", alpha0), ("alpha1", alpha1), ("alpha2", alpha2)):
             check(value >= 0, f"algorithm.objective.{name}={value}: must be at least 0")
         check(
             exponent in self.EXPONENTS,
             f"algorithm.objective.exponent={exponent}: must be one of {', '.join(self.EXPONENTS)}",
         )
-        self.final_alpha0, self.alpha1, self.alpha2 = alpha0, alpha1, alpha2
-        self.ramp, self.exponent = ramp, exponent
-
-    def begin_round(self, epoch: float) -> None:
-        self.alpha0 = self.final_alpha0 * self.ramp(epoch)
+        super().__init__(alpha0, ramp)
+        self.alpha1, self.alpha2, self.exponent = alpha1, alpha2, exponent
+        self.set_labeling(relabel, label_view)
 
     def label(self, logits: Tensor) -> Tensor:
         """Lemma 1 in log space: softmax of alpha0/alpha1 times the log-probabilities."""
         if self.alpha1 == 0:
             return one_hot_argmax(logits)
-        alpha0 = self.final_alpha0 if self.exponent == "final" else self.alpha0
+        alpha0 = self.weight if self.exponent == "final" else self.alpha0
         return torch.softmax(alpha0 / self.alpha1 * log_softmax(logits, -1), -1)
 
     def label_cost(self, v: Tensor) -> Tensor:
@@ -60,7 +66,7 @@ class SoftPseudoLabel(Objective):
         logits_x, logits_u = together(net, batch.x, batch.u[0])
         log_f = log_softmax(logits_u, -1)
         labeled = cross_entropy(logits_x, batch.y)
-        unlabeled = soft_cross_entropy(log_f, batch.v)
+        unlabeled = soft_cross_entropy(log_f, self.targets(net, batch))
         r2 = mean_kl_from_uniform(log_f)
         return labeled + self.alpha0 * unlabeled + self.alpha2 * r2, {
             "labeled": labeled,

@@ -16,11 +16,13 @@ class VAT(Objective):
     """CE(L_k) + w(t) [mean_i KL(p(u_i)* || p(u_i + r_i)) + entropy H(p(u))],  r = epsilon H d / |H d|,  d ~ N(0, I).
 
     H is the Hessian of the divergence at r = 0: one power iteration. No gradient flows through p(u)* and r; batch norm
-    keeps the statistics of the labelled pass. The published code takes H d as a difference quotient with xi = 1e-6,
-    which in float32 is rounding noise; here its limit for xi -> 0 is taken exactly.
+    keeps the statistics of the labelled pass; all passes over u drop the same units, or the divergence would measure
+    the masks. The published code takes H d as a difference quotient with xi = 1e-6, which in float32 is rounding noise;
+    here its limit for xi -> 0 is taken exactly.
     """
 
     parts = ("labeled", "unlabeled", "entropy")
+    repeats = True
     compiles = False
 
     def __init__(self, weight: float, epsilon: float, ramp: Ramp, entropy: float = 0.0) -> None:
@@ -34,9 +36,10 @@ class VAT(Objective):
 
     def loss(self, net: Network, batch: Batch, state: State) -> tuple[Tensor, Parts]:
         (u,) = batch.u
-        log_p = log_softmax(net.untracked(u), -1)
-        r = self.epsilon * steepest(net.untracked, u, log_p.detach().exp(), normals(batch.noise["direction"], u))
-        divergence = kl(log_p.detach(), log_softmax(net.untracked(u + r), -1))
+        with net.same_masks():
+            log_p = log_softmax(net.untracked(u), -1)
+            r = self.epsilon * steepest(net.untracked, u, log_p.detach().exp(), normals(batch.noise["direction"], u))
+            divergence = kl(log_p.detach(), log_softmax(net.untracked(u + r), -1))
         entropy = soft_cross_entropy(log_p, log_p.exp())
         labeled = cross_entropy(net(batch.x), batch.y)
         return labeled + self.alpha0 * (divergence + self.entropy * entropy), {

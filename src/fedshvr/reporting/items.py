@@ -114,6 +114,13 @@ def at_round(group: Group, column: str, round: int, factor: float = 1.0) -> dict
     return {seed: factor * float(run.curves[column][round - 1]) for seed, run in sorted(group.runs.items())}
 
 
+def last_known(group: Group, column: str) -> dict[int, float]:
+    """Each seed's last finite value of a metric that is not measured every round."""
+    curves = {seed: run.curves.get(column, np.empty(0)) for seed, run in sorted(group.runs.items())}
+    known = {seed: values[np.isfinite(values)] for seed, values in curves.items()}
+    return {seed: float(values[-1]) for seed, values in known.items() if len(values)}
+
+
 def final(group: Group) -> dict[int, float]:
     """Each seed's last test accuracy in percent."""
     return at_round(group, "test_acc", 0, 100)

@@ -13,8 +13,10 @@ from fedshvr.reporting.items import (
     at_round,
     cell,
     curves,
+    final,
     finals,
     label,
+    last_known,
 )
 from fedshvr.reporting.sweeps import Found, Group, describe
 
@@ -116,21 +118,33 @@ def across(series: list[Series], xlabel: str) -> Table:
 
 
 def fig4(found: Found) -> Item:
-    loss, accuracy = curves(found.groups, "train_loss"), curves(found.groups, "test_acc", 100)
+    loss, accuracy = curves(found.groups, "server_loss"), curves(found.groups, "test_acc", 100)
     several = [s for s in accuracy if len(s.seeds) > 1]  # the std of one seed says nothing
     spread = [Series(s.label, s.algorithm, s.x, s.seeds, s.std or [], None, s.dash) for s in several]
     rows = []
     for group in found.groups:
         std = np.std(list(at_round(group, "test_acc", 0, 100).values())) if len(group.runs) > 1 else np.nan
-        last_loss = list(at_round(group, "train_loss", 0).values())
+        last_loss = list(last_known(group, "server_loss").values())
         text = f"{std:.2f} ({len(group.runs)})" if np.isfinite(std) else NONE
         rows.append([label(group.algorithm, group.variant), cell(last_loss, 4), text])
     panels = [
-        Panel("Fig. 4a: training loss", ROUND, "training loss", loss),
+        Panel("Fig. 4a: training loss", ROUND, "F(θ, v)", loss),
         Panel("Fig. 4b: std over the seeds", ROUND, "std of the accuracy (points of %)", spread),
     ]
     table = Table(["method", "last training loss", "std of the last accuracy (points of %)"], rows)
-    return item(found, "Fig. 4: training loss and std, Non-IID", table, panels)
+    note = "The training loss is F(θ, v) of the server's model on all clients' data without augmentation."
+    return item(found, "Fig. 4: training loss and std, Non-IID", table, panels, note)
+
+
+def label_view(found: Found) -> Item:
+    key = "algorithm.objective.label_view"
+    views = list(dict.fromkeys(g.cell[key] for g in found.groups))
+    rows: dict[str, dict[str, str]] = {}
+    for g in found.groups:
+        rows.setdefault(label(g.algorithm, g.variant), {})[g.cell[key]] = cell(list(final(g).values()), 2)
+    table = Table(["method", *views], [[name, *(row.get(v, NONE) for v in views)] for name, row in rows.items()])
+    note = f"Accuracy (%) after round {last_round(found.groups)} by the view that is labelled."
+    return item(found, "The view from which pseudo-labels come", table, note=note)
 
 
 def fig6b(found: Found) -> Item:
@@ -197,4 +211,5 @@ ITEMS: dict[str, Callable[[Found], Item]] = {
     "fig6a": accuracy_against("partition.mismatch_ratio", "Fig. 6a: class mismatch, CIFAR-10", "mismatch ratio"),
     "fig6b": fig6b,
     "theorem1": theorem1,
+    "label_view": label_view,
 }

@@ -10,7 +10,7 @@ from fedshvr.reporting.wandb_mode import has_key, mode, silent
 WORKSPACE = "Fed-SHVR"
 PANELS = {
     "Accuracy": ("test_acc", "test_loss", "pseudo_label_acc"),
-    "Training": ("train_loss", "train_labeled", "train_unlabeled", "alpha0"),
+    "Training": ("server_loss", "train_loss", "train_labeled", "train_unlabeled", "alpha0"),
     "Federation": ("drift", "sum_omega_d", "gap", "seconds"),
 }
 

@@ -1,0 +1,38 @@
+"""Every objective with options that suit the tiny federation."""
+
+from collections.abc import Callable
+
+from fedshvr.objectives.base import Objective, Ramp
+from fedshvr.objectives.ds3l import DS3L
+from fedshvr.objectives.fedmatch import FedMatch
+from fedshvr.objectives.fedsem import FedSem
+from fedshvr.objectives.fixmatch import FixMatch
+from fedshvr.objectives.hard_pseudo_label import HardPseudoLabel
+from fedshvr.objectives.mean_teacher import MeanTeacher
+from fedshvr.objectives.mixmatch import MixMatch
+from fedshvr.objectives.pi_model import PiModel
+from fedshvr.objectives.soft_pseudo_label import SoftPseudoLabel
+from fedshvr.objectives.supervised import Supervised
+from fedshvr.objectives.vat import VAT
+
+RAMP = Ramp(2)
+MADE: dict[str, Callable[[], Objective]] = {
+    "supervised": Supervised,
+    "hard_round": lambda: HardPseudoLabel(1.0, RAMP, "round"),
+    "hard_step": lambda: HardPseudoLabel(1.0, RAMP, "step"),
+    "hard_mean4": lambda: HardPseudoLabel(1.0, RAMP, "step", "mean4"),
+    "soft": lambda: SoftPseudoLabel(1.0, 0.75, 0.1, RAMP),
+    "soft_weak": lambda: SoftPseudoLabel(1.0, 0.75, 0.1, RAMP, label_view="weak"),
+    "soft_mean4": lambda: SoftPseudoLabel(1.0, 0.75, 0.1, RAMP, label_view="mean4"),
+    "soft_step": lambda: SoftPseudoLabel(1.0, 0.75, 0.1, RAMP, relabel="step", label_view="weak"),
+    "teacher_client": lambda: MeanTeacher(5.0, 0.9, RAMP, "client"),
+    "teacher_global": lambda: MeanTeacher(5.0, 0.9, RAMP, "global"),
+    "pi_model": lambda: PiModel(5.0, RAMP),
+    "vat": lambda: VAT(1.0, 2.0, RAMP, entropy=0.1),
+    "mixmatch": lambda: MixMatch(5.0, 0.5, 0.75, RAMP),
+    "fixmatch": lambda: FixMatch(1.0, 0.4, RAMP),
+    "fedsem": lambda: FedSem(1, 1),
+    "ds3l": lambda: DS3L(10.0, 1e-2, 1e-2, RAMP),
+    "ds3l_mean4": lambda: DS3L(10.0, 1e-2, 1e-2, RAMP, "mean4"),
+    "fedmatch": lambda: FedMatch(1.0, 1.0, 1.0, 1e-4, 0.4, helpers=2, helpers_every=2, zero_below=0.01),
+}
