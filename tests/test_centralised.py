@@ -8,6 +8,8 @@ import pytest
 import torch
 from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
+from lightning import LightningModule, Trainer
+from lightning.pytorch.callbacks import Callback
 from tiny import train
 
 from fedshvr.aggregation import Average
@@ -27,10 +29,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.network]
 ROOT = Path(__file__).resolve().parents[1]
 LABELED_PER_CLASS, UNLABELED, ROUNDS = 60, 12_800, 25  # 200 steps a round
 LOCAL = LocalSGD(eta=0.03, epochs=1, batch_labeled=32, batch_unlabeled=64, steps="step_matched")
+SEEDS, LAST = range(3), 5  # judged by the mean over the seeds of the mean accuracy of the last rounds
 MARGIN = {"fed_pseudo": 0.01, "fed_mt": 0.02, "fed_vat": 0.03, "fed_mixmatch": 0.04, "fed_fixmatch": 0.025}
-# No gain is claimed for these, only that they do no more harm than this. Fed-SHVR ends 0.026 below the baseline, and
-# 0.041 below with rounds of a quarter of the steps, four times as many: renewing its labels more often is no cure.
-STABLE = {"fed_shvr": 0.04, "fed_pi": 0.0, "fedsem": 0.01, "fed_ds3l": 0.01, "fedmatch": 0.01}
+# No gain is claimed for these, only that they do no more harm than this.
+STABLE = {"fed_shvr": 0.0, "fed_pi": 0.0, "fedsem": 0.01, "fed_ds3l": 0.01, "fedmatch": 0.01}
 
 
 @cache
@@ -45,17 +47,28 @@ def objective_of(algorithm: str) -> Objective:
     return instantiate(config.algorithm.objective)
 
 
-def split(y: np.ndarray) -> Split:
-    labeled = np.sort(np.concatenate([np.flatnonzero(y == c)[:LABELED_PER_CLASS] for c in range(10)]))
-    return Split(labeled, np.setdiff1d(np.arange(len(y)), labeled)[:UNLABELED], tuple(range(10)))
+def split(y: np.ndarray, seed: int) -> Split:
+    order = np.random.default_rng(seed).permutation(len(y))
+    labeled = np.sort(np.concatenate([order[y[order] == c][:LABELED_PER_CLASS] for c in range(10)]))
+    return Split(labeled, np.setdiff1d(order, labeled, assume_unique=True)[:UNLABELED], tuple(range(10)))
+
+
+class Accuracies(Callback):
+    """The test accuracy after each round."""
+
+    def __init__(self) -> None:
+        self.found: list[float] = []
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.found.append(pl_module.row["test_acc"])
 
 
 @cache
-def accuracy(algorithm: str) -> float:
-    """On the test set after the last round."""
+def accuracy(algorithm: str, seed: int) -> float:
+    """On the test set, the mean over the last rounds."""
     data, objective, weak = mnist(), objective_of(algorithm), Shift(2)
-    splits = [split(data.y.numpy())]
-    torch.manual_seed(0)
+    splits, found = [split(data.y.numpy(), seed)], Accuracies()
+    torch.manual_seed(seed)
     module = Federated(
         MLP((1, 28, 28), 10, hidden=[200]),
         Federation(data, splits, make_plan(splits, LOCAL, objective.uses_unlabeled)),
@@ -65,21 +78,25 @@ def accuracy(algorithm: str) -> float:
         LOCAL,
         server=lambda params: torch.optim.SGD(params, lr=1.0),
         augments={"clean": Augment(), "weak": weak, "strong": RandAugment(weak)},
-        seed=0,
+        seed=seed,
     )
-    net = train(module, ROUNDS, "32-true").bench.net
-    net.load(module.theta.detach(), module.buffers_)
-    with torch.no_grad():
-        return (net(data.x_test).argmax(-1) == data.y_test).double().mean().item()
+    train(module, ROUNDS, "32-true", callbacks=[found], limit_val_batches=1, num_sanity_val_steps=0)
+    return float(np.mean(found.found[-LAST:]))
+
+
+def gain(algorithm: str) -> float:
+    """Over supervised learning with the same labels, augmentation and number of steps."""
+    gains = [accuracy(algorithm, seed) - accuracy("fedavg", seed) for seed in SEEDS]
+    print(algorithm, [f"{accuracy(algorithm, seed):.4f}" for seed in SEEDS], f"gain {np.mean(gains):.4f}")
+    return float(np.mean(gains))
 
 
 @pytest.mark.parametrize("algorithm", MARGIN)
 def test_the_unlabelled_data_helps(algorithm: str) -> None:
-    """Better than supervised learning with the same labels, augmentation and number of steps."""
-    assert accuracy(algorithm) > accuracy("fedavg") + MARGIN[algorithm]
+    assert gain(algorithm) > MARGIN[algorithm]
 
 
 @pytest.mark.parametrize("algorithm", STABLE)
 def test_training_is_stable(algorithm: str) -> None:
     """The loss stays finite (else Federated stops) and the unlabelled data does little harm at worst."""
-    assert accuracy(algorithm) > accuracy("fedavg") - STABLE[algorithm]
+    assert gain(algorithm) > -STABLE[algorithm]

@@ -91,7 +91,7 @@ def fit(
     return train(federated(objective, correction, aggregation, **options), rounds)
 
 
-def train(module: Federated, rounds: int, precision: str = "64-true") -> Federated:
+def train(module: Federated, rounds: int, precision: str = "64-true", **options: object) -> Federated:
     trainer = Trainer(
         max_epochs=rounds,
         precision=precision,
@@ -100,7 +100,7 @@ def train(module: Federated, rounds: int, precision: str = "64-true") -> Federat
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
-        limit_val_batches=0,
+        **{"limit_val_batches": 0} | options,
     )
     trainer.fit(module)
     return module
