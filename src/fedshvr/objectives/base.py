@@ -42,7 +42,10 @@ class Network(Protocol):
 
 
 class Ramp:
-    """The weight of the unlabelled term: 0 at epoch 0, `final` from epoch `epochs` on."""
+    """The share of the unlabelled term's weight at an epoch, 1 from epoch `epochs` on.
+
+    With x = epoch / epochs before that: linear x, so 0 at epoch 0; exp exp(-5 (1 - x)^2), which starts at 0.0067.
+    """
 
     SHAPES = ("linear", "exp", "none")
 
