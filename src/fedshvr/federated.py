@@ -154,7 +154,8 @@ class Federated(LightningModule):
         cohort = self.cohort(index)
         own = [k for k in cohort if self.owner[k] == self.global_rank]
         groups = self.aggregation.assign(self.plan.clients, self.seed, index)
-        weights = Weights(cohort, self.plan.omega, self.effective, self.aggregation, groups)
+        tau = torch.tensor(self.plan.tau)
+        weights = Weights(cohort, self.plan.omega, self.effective, tau, self.aggregation, groups)
         round = self._broadcast(index)
 
         self.objective.begin_round(index * self.local.epochs)
