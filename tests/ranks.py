@@ -16,7 +16,10 @@ from fedshvr.run import build, quiet
 
 TINY = ["partition.clients=5", "partition.unlabeled=100", "client.epochs=0.5", "client.batch_unlabeled=8"]
 TINY += ["model.hidden=[8]", "participation=0.8", "ramp.epochs=1"]
-SOONER = {"fedsem": ["algorithm.objective.labeled_rounds=1"], "fedmatch": ["algorithm.objective.helpers_every=2"]}
+SOONER = {
+    "fedsem": ["algorithm.objective.labeled_rounds=1", "algorithm.objective.labeled_steps=labeled"],
+    "fedmatch": ["algorithm.objective.helpers_every=2"],
+}
 ROUNDS = 3
 
 

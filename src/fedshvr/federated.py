@@ -96,8 +96,7 @@ class Federated(LightningModule):
 
         self.register_buffer("done", torch.zeros(self.plan.clients, dtype=torch.long))
         self.register_buffer("group_models", self.theta.detach().repeat(aggregation.groups, 1))
-        effective = [effective_steps(tau, local.eta, local.momentum, correction.mu) for tau in self.plan.tau]
-        self.effective = torch.tensor(effective, dtype=torch.float64)
+        self._set_steps(self.plan.tau)
         self.row: dict[str, float] = {}  # the metrics of the round
         self.state_folder: Path | None = None  # where client_state=disk puts its files
         self.resumed_clients: dict[str, Tensor] | None = None  # from a checkpoint, until the tables are there
@@ -154,11 +153,13 @@ class Federated(LightningModule):
         cohort = self.cohort(index)
         own = [k for k in cohort if self.owner[k] == self.global_rank]
         groups = self.aggregation.assign(self.plan.clients, self.seed, index)
-        tau = torch.tensor(self.plan.tau)
-        weights = Weights(cohort, self.plan.omega, self.effective, tau, self.aggregation, groups)
+        self.objective.begin_round(index * self.local.epochs)
+        tau = self.plan.tau if self.objective.counts_unlabeled else self.plan.tau_labeled
+        if tau is not self.tau:
+            self._set_steps(tau)
+        weights = Weights(cohort, self.plan.omega, self.effective, torch.tensor(self.tau), self.aggregation, groups)
         round = self._broadcast(index)
 
-        self.objective.begin_round(index * self.local.epochs)
         if self.objective.exchanges(index):
             exchange(self.bench, round, self.owner, self.trainer)
         sums = self._collect(round, own, weights, groups).over_ranks(self.trainer)
@@ -173,10 +174,18 @@ class Federated(LightningModule):
             self.buffers_.copy_(sums.buffers)
         for g in {groups[k] for k in cohort} if groups else ():
             self.group_models[g] = sums.groups[g]
-        self.done[cohort] += torch.tensor([self.plan.tau[k] for k in cohort], device=self.done.device)
+        self.done[cohort] += torch.tensor([self.tau[k] for k in cohort], device=self.done.device)
         if self.correction.needs_global_move:
             self._after_round(own, round.theta - self.theta.detach())
         self._log_round(sums, time.perf_counter() - started)
+
+    def _set_steps(self, tau: list[int]) -> None:
+        """tau_k and a_k from this round on."""
+        self.tau = tau
+        for client, steps in zip(self.clients, tau, strict=True):
+            client.tau = steps
+        solver = self.local.eta, self.local.momentum, self.correction.mu
+        self.effective = torch.tensor([effective_steps(steps, *solver) for steps in tau], dtype=torch.float64)
 
     def _broadcast(self, index: int) -> Round:
         """What the clients are given: theta, or after the first round of a grouped aggregation their group's model."""
@@ -206,7 +215,7 @@ class Federated(LightningModule):
         self.traces: list[tuple[list[int], Tensor]] = []
         for result in self.run_clients(self.bench, self.clients, round, own):
             move = theta - result.theta
-            tau = torch.tensor([self.plan.tau[k] for k in result.clients], dtype=theta.dtype, device=self.device)
+            tau = torch.tensor([self.tau[k] for k in result.clients], dtype=theta.dtype, device=self.device)
             w = torch.tensor([weights.weight[k] for k in result.clients], dtype=sums.means.dtype, device=self.device)
             sums.means[:-1] += w @ (result.trace.sum(0) / tau[:, None]).to(w.dtype)
             sums.means[-1] += w @ torch.linalg.vector_norm(move, dim=1).to(w.dtype)
@@ -240,7 +249,7 @@ class Federated(LightningModule):
         table = self.bench.tables[self.correction.memory]
         for k in own:
             memory = table.get([k])
-            self.correction.after_round(memory, global_move, self.local.eta, self.plan.tau[k])
+            self.correction.after_round(memory, global_move, self.local.eta, self.tau[k])
             table.put([k], memory)
 
     def _sum_omega_d(self) -> float:

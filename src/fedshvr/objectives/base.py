@@ -65,6 +65,7 @@ class Objective:
     """A method's loss. Pure in the parameters: the same code runs for one client and, under vmap, for many at once."""
 
     uses_unlabeled = True
+    counts_unlabeled = True  # does tau_k count the unlabelled data this round? If not, it is FedAvg's
     views: tuple[str, ...] = ("weak",)  # "clean", "weak" or "strong", one per entry of Batch.u
     pseudo_labels = False  # does `label` make v from the clean images at the start of each round?
     relabel = True  # ... or does it keep the labels of an earlier round this time?
