@@ -15,7 +15,7 @@ from torch import Tensor
 from fedshvr.run import build, quiet
 
 TINY = ["partition.clients=5", "partition.unlabeled=100", "client.epochs=0.5", "client.batch_unlabeled=8"]
-TINY += ["model.hidden=[8]", "participation=0.8", "ramp.epochs=1"]
+TINY += ["model.hidden=[8]", "participation=0.8", "ramp.epochs=1", "evaluate=ema"]
 SOONER = {
     "fedsem": ["algorithm.objective.labeled_rounds=1", "algorithm.objective.labeled_steps=labeled"],
     "fedmatch": ["algorithm.objective.helpers_every=2"],
@@ -24,7 +24,7 @@ ROUNDS = 3
 
 
 def theta(algorithm: str, ranks: int) -> Tensor:
-    """The model after a few rounds in float64."""
+    """The model after a few rounds in float64, and its moving average."""
     module = build(compose_train(f"algorithm={algorithm}", *TINY, *SOONER.get(algorithm, [])))[1]
     Trainer(
         max_epochs=ROUNDS,
@@ -39,7 +39,7 @@ def theta(algorithm: str, ranks: int) -> Tensor:
         enable_model_summary=False,
         limit_val_batches=0,
     ).fit(module)
-    return module.theta.detach()
+    return torch.stack([module.theta.detach(), module.ema])
 
 
 if __name__ == "__main__":
