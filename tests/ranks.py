@@ -15,13 +15,16 @@ from torch import Tensor
 from fedshvr.run import build, quiet
 
 TINY = ["partition.clients=5", "partition.unlabeled=100", "client.epochs=0.5", "client.batch_unlabeled=8"]
-TINY += ["model.hidden=[8]", "participation=0.8", "ramp.epochs=1"]
-SOONER = {"fedsem": ["algorithm.objective.labeled_rounds=1"], "fedmatch": ["algorithm.objective.helpers_every=2"]}
+TINY += ["model.hidden=[8]", "participation=0.8", "ramp.epochs=1", "evaluate=ema"]
+SOONER = {
+    "fedsem": ["algorithm.objective.labeled_rounds=1", "algorithm.objective.labeled_steps=labeled"],
+    "fedmatch": ["algorithm.objective.helpers_every=2"],
+}
 ROUNDS = 3
 
 
 def theta(algorithm: str, ranks: int, *overrides: str, evaluate: bool = False) -> Tensor:
-    """The model after a few rounds in float64."""
+    """The model after a few rounds in float64, and its moving average."""
     module = build(compose_train(f"algorithm={algorithm}", *TINY, *SOONER.get(algorithm, []), *overrides))[1]
     Trainer(
         max_epochs=ROUNDS,
@@ -37,7 +40,7 @@ def theta(algorithm: str, ranks: int, *overrides: str, evaluate: bool = False) -
         limit_val_batches=int(evaluate),
         num_sanity_val_steps=0,
     ).fit(module)
-    return module.theta.detach()
+    return torch.stack([module.theta.detach(), module.ema])
 
 
 if __name__ == "__main__":

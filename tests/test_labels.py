@@ -61,7 +61,7 @@ def test_without_augmentation_every_view_is_the_image(monkeypatch: pytest.Monkey
 
 
 def test_fedsem_labels_once_from_the_view_asked_for() -> None:
-    module = tiny.fit(FedSem(1, 1, "mean4"), rounds=3, local=STILL)
+    module = tiny.fit(FedSem(1, 1, label_view="mean4"), rounds=3, local=STILL)
     hard = torch.nn.functional.one_hot(labels("mean4", 1).argmax(-1), tiny.CLASSES).double()
     unlabeled = tiny.hidden()
     assert torch.equal(made(module)[unlabeled], hard[unlabeled])

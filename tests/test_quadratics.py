@@ -85,6 +85,36 @@ def test_fednova_normalises_momentum() -> None:
     assert total == pytest.approx(0, abs=1e-12)
 
 
+@pytest.mark.parametrize("engine", ["sequential", "vectorized"])
+def test_fednova_with_a_proximal_pull_by_hand(engine: str) -> None:
+    """x_k = b_k s_k (1 - (1 - eta s)^tau) with s = a_k + mu, s_k = a_k/s; a_k^nova = (1 - (1 - eta mu)^tau)/(eta mu).
+
+    x' = tau_bar sum_k omega_k x_k / a_k^nova, with tau_bar = sum_k omega_k a_k^nova or sum_k omega_k tau_k.
+    """
+    mu, tau = 0.7, np.array(TAU)
+    s = np.array(A) + mu
+    x_k = np.array(B) * np.array(A) / s * (1 - (1 - ETA * s) ** tau)
+    nova = (1 - (1 - ETA * mu) ** tau) / (ETA * mu)
+    for tau_bar, counted in (("effective", nova), ("steps", tau)):
+        module = solve(A, B, TAU, Proximal(mu), Normalized(tau_bar), 1, engine=engine)
+        expected = (OMEGA * counted).sum() * (OMEGA * x_k / nova).sum()
+        assert value(module) == pytest.approx(expected, abs=1e-14)
+
+
+def test_fednova_is_fedprox_at_equal_steps() -> None:
+    """... with tau_bar "effective"; "steps" undoes the shortening by the pull, here tau_k / a_k."""
+    fedprox = solve(A, B, [3, 3, 3], Proximal(0.7), Average(), 1)
+    shorter = (1 - (1 - ETA * 0.7) ** 3) / (ETA * 0.7) / 3
+    assert value(solve(A, B, [3, 3, 3], Proximal(0.7), Normalized(), 1)) == pytest.approx(value(fedprox), abs=1e-14)
+    longer = value(solve(A, B, [3, 3, 3], Proximal(0.7), Normalized("steps"), 1))
+    assert longer == pytest.approx(value(fedprox) / shorter, abs=1e-14)
+
+
+def test_an_unknown_tau_bar_is_refused() -> None:
+    with pytest.raises(UserError, match="tau_bar=tau: must be one of effective, steps"):
+        Normalized("tau")
+
+
 def test_one_round_of_fed_shvr_by_hand() -> None:
     """eta = 0.1, x = 0, a = (1, 2, 1), b = (1, 2, -3), tau = (1, 2, 1), omega = (1/4, 1/2, 1/4).
 

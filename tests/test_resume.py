@@ -8,7 +8,7 @@ from conftest import ALGORITHMS, SMALL
 
 OWN_STATE = {  # overrides with which the state matters within four rounds, before and after the stop
     "fed_mt": [],
-    "fedsem": ["algorithm.objective.labeled_rounds=1"],
+    "fedsem": ["algorithm.objective.labeled_rounds=1", "algorithm.objective.labeled_steps=labeled"],
     "fed_ds3l": [],
     "fedmatch": ["algorithm.objective.helpers_every=2"],
     "grouping": [],

@@ -13,8 +13,8 @@ class Average:
     groups = 0  # how many models the clients start from, if not all from theta
     linear = True  # is the direction a weighted sum? Else `combine` makes it from all moves
 
-    def coefficients(self, weights: Tensor, effective: Tensor) -> Tensor:
-        """Weights w_k (sum 1) and effective steps a_k of the cohort -> coefficients."""
+    def coefficients(self, weights: Tensor, effective: Tensor, tau: Tensor) -> Tensor:
+        """Weights w_k (sum 1), effective steps a_k and steps tau_k of the cohort -> coefficients."""
         return weights
 
     def assign(self, clients: int, seed: int, round: int) -> list[int]:
@@ -30,11 +30,23 @@ class Normalized(Average):
     """FedNova (Wang et al. 2020): theta' = theta - tau_bar sum_k w_k (theta - theta_k) / a_k.
 
     a_k is how far a client moves, in units of eta, for a constant unit gradient: tau_k for plain SGD.
-    tau_bar = sum_k w_k a_k.
+    FedNova leaves tau_bar open. "effective", sum_k w_k a_k, is what averaging implies: at equal a_k the step is that of
+    FedAvg or FedProx. "steps", sum_k w_k tau_k, is what the published code takes with a proximal pull, to make up for
+    the pull's shortening of a_k. Without pull and momentum they are equal; mu = eta = 0.01, 371 steps: 2 % apart.
     """
 
-    def coefficients(self, weights: Tensor, effective: Tensor) -> Tensor:
-        return (weights * effective).sum() * weights / effective
+    TAU_BARS = ("effective", "steps")
+
+    def __init__(self, tau_bar: str = "effective") -> None:
+        check(
+            tau_bar in self.TAU_BARS,
+            f"algorithm.aggregation.tau_bar={tau_bar}: must be one of {', '.join(self.TAU_BARS)}",
+        )
+        self.tau_bar = tau_bar
+
+    def coefficients(self, weights: Tensor, effective: Tensor, tau: Tensor) -> Tensor:
+        counted = effective if self.tau_bar == "effective" else tau
+        return (weights * counted).sum() * weights / effective
 
 
 class Median(Average):

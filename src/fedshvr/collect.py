@@ -59,14 +59,22 @@ class Sums:
 class Weights:
     """The numbers with which each client of a cohort enters the sums."""
 
-    def __init__(self, cohort: list[int], omega: Tensor, effective: Tensor, aggregation: Average, groups: list[int]):
+    def __init__(
+        self,
+        cohort: list[int],
+        omega: Tensor,
+        effective: Tensor,
+        tau: Tensor,
+        aggregation: Average,
+        groups: list[int],
+    ) -> None:
         weights = omega[cohort] / omega[cohort].sum()
         if isinstance(aggregation, Grouped):
             present = [groups[k] for k in cohort]
             shares = aggregation.shares(weights, present)
             coefficients = shares / len(set(present))
         else:
-            shares, coefficients = weights, aggregation.coefficients(weights, effective[cohort])
+            shares, coefficients = weights, aggregation.coefficients(weights, effective[cohort], tau[cohort])
         self.weight = dict(zip(cohort, weights.tolist(), strict=True))
         self.coefficient = dict(zip(cohort, coefficients.tolist(), strict=True))
         self.share = dict(zip(cohort, shares.tolist(), strict=True))  # of the client in its group

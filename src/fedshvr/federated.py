@@ -35,6 +35,7 @@ from fedshvr.vector import FlatNet, flatten, wide
 
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 BUFFERS = ("average", "local")
+EVALUATE = ("theta", "ema")
 
 
 class Federated(LightningModule):
@@ -43,6 +44,7 @@ class Federated(LightningModule):
     network: nn.Module
     buffers_: Tensor  # batch-norm statistics
     c: Tensor | None  # the server's control variate
+    ema: Tensor | None  # the moving average of theta, if that is evaluated
     done: Tensor  # (K,) local steps of each client so far
     group_models: Tensor  # (S, P), empty unless the aggregation keeps groups
 
@@ -59,6 +61,8 @@ class Federated(LightningModule):
         seed: int,
         participation: float = 1.0,
         buffers: str = "average",
+        evaluate: str = "theta",
+        ema_decay: float = 0.999,
         engine: str = "sequential",
         client_state: str = "device",
         optimality_gap: bool = False,
@@ -69,6 +73,8 @@ class Federated(LightningModule):
         check(0 < participation <= 1, f"participation={participation}: must be above 0 and at most 1")
         check(server_loss_every >= 0, f"server_loss_every={server_loss_every}: must be at least 0 (0: never)")
         check(buffers in BUFFERS, f"buffers={buffers}: must be one of {', '.join(BUFFERS)}")
+        check(evaluate in EVALUATE, f"evaluate={evaluate}: must be one of {', '.join(EVALUATE)}")
+        check(0 <= ema_decay < 1, f"ema_decay={ema_decay}: must be at least 0 and below 1")
         check(client_state in PLACES, f"client_state={client_state}: must be one of {', '.join(PLACES)}")
         check(
             compile is None or engine == "sequential",
@@ -96,11 +102,12 @@ class Federated(LightningModule):
         self.theta = nn.Parameter(flatten(list(network.parameters())))
         self.register_buffer("buffers_", flatten([b for b in network.buffers() if b.is_floating_point()]))
         self.register_buffer("c", torch.zeros_like(self.theta.detach()) if correction.server_memory else None)
+        self.register_buffer("ema", self.theta.detach().clone() if evaluate == "ema" else None)
+        self.ema_decay = ema_decay
 
         self.register_buffer("done", torch.zeros(self.plan.clients, dtype=torch.long))
         self.register_buffer("group_models", self.theta.detach().repeat(aggregation.groups, 1))
-        effective = [effective_steps(tau, local.eta, local.momentum, correction.mu) for tau in self.plan.tau]
-        self.effective = torch.tensor(effective, dtype=torch.float64)
+        self._set_steps(self.plan.tau)
         self.row: dict[str, float] = {}  # the metrics of the round
         self.state_folder: Path | None = None  # where client_state=disk puts its files
         self.resumed_clients: dict[str, Tensor] | None = None  # from a checkpoint, until the tables are there
@@ -163,10 +170,13 @@ class Federated(LightningModule):
         cohort = self.cohort(index)
         own = [k for k in cohort if self.owner[k] == self.global_rank]
         groups = self.aggregation.assign(self.plan.clients, self.seed, index)
-        weights = Weights(cohort, self.plan.omega, self.effective, self.aggregation, groups)
+        self.objective.begin_round(index * self.local.epochs)
+        tau = self.plan.tau if self.objective.counts_unlabeled else self.plan.tau_labeled
+        if tau is not self.tau:
+            self._set_steps(tau)
+        weights = Weights(cohort, self.plan.omega, self.effective, torch.tensor(self.tau), self.aggregation, groups)
         round = self._broadcast(index)
 
-        self.objective.begin_round(index * self.local.epochs)
         if self.objective.exchanges(index):
             exchange(self.bench, round, self.owner, self.trainer)
         sums = self._collect(round, own, weights, groups).over_ranks(self.trainer)
@@ -175,17 +185,36 @@ class Federated(LightningModule):
         direction = sums.direction if self.aggregation.linear else self.aggregation.combine(sums.moves)
         self.theta.grad = direction.to(self.theta.dtype)
         self.optimizers().step()  # type: ignore[union-attr]
+        if self.ema is not None:
+            self._average_theta(self.ema, sum(w * self.tau[k] for k, w in weights.weight.items()))
         if self.c is not None:
             self.c += sums.change
         if len(self.buffers_):
             self.buffers_.copy_(sums.buffers)
         for g in {groups[k] for k in cohort} if groups else ():
             self.group_models[g] = sums.groups[g]
-        self.done[cohort] += torch.tensor([self.plan.tau[k] for k in cohort], device=self.done.device)
+        self.done[cohort] += torch.tensor([self.tau[k] for k in cohort], device=self.done.device)
         if self.correction.needs_global_move:
             self._after_round(own, round.theta - self.theta.detach())
         self._log_round(sums, time.perf_counter() - started)
         self._log_server_loss(index)
+
+    def _set_steps(self, tau: list[int]) -> None:
+        """tau_k and a_k from this round on."""
+        self.tau = tau
+        for client, steps in zip(self.clients, tau, strict=True):
+            client.tau = steps
+        solver = self.local.eta, self.local.momentum, self.correction.mu
+        self.effective = torch.tensor([effective_steps(steps, *solver) for steps in tau], dtype=torch.float64)
+
+    def _average_theta(self, ema: Tensor, tau_bar: float) -> None:
+        """ema <- a ema + (1 - a) theta once a round, a = min(1 - 1/t, ema_decay^tau_bar) after t rounds.
+
+        The published decay is that of a step, and a round is tau_bar steps. At first this is the plain mean of theta
+        after rounds 1 .. t, so the first model does not linger (the warm-up of the published mean teacher).
+        """
+        a = min(1 - 1 / (self.current_epoch + 1), self.ema_decay**tau_bar)
+        ema.lerp_(self.theta.detach(), 1 - a)
 
     def _broadcast(self, index: int) -> Round:
         """What the clients are given: theta, or after the first round of a grouped aggregation their group's model."""
@@ -215,7 +244,7 @@ class Federated(LightningModule):
         self.traces: list[tuple[list[int], Tensor]] = []
         for result in self.run_clients(self.bench, self.clients, round, own):
             move = theta - result.theta
-            tau = torch.tensor([self.plan.tau[k] for k in result.clients], dtype=theta.dtype, device=self.device)
+            tau = torch.tensor([self.tau[k] for k in result.clients], dtype=theta.dtype, device=self.device)
             w = torch.tensor([weights.weight[k] for k in result.clients], dtype=sums.means.dtype, device=self.device)
             sums.means[:-1] += w @ (result.trace.sum(0, dtype=w.dtype) / tau[:, None])
             sums.means[-1] += w @ torch.linalg.vector_norm(move, dim=1).to(w.dtype)
@@ -249,7 +278,7 @@ class Federated(LightningModule):
         table = self.bench.tables[self.correction.memory]
         for k in own:
             memory = table.get([k])
-            self.correction.after_round(memory, global_move, self.local.eta, self.plan.tau[k])
+            self.correction.after_round(memory, global_move, self.local.eta, self.tau[k])
             table.put([k], memory)
 
     def _sum_omega_d(self) -> float:
@@ -293,9 +322,9 @@ class Federated(LightningModule):
     # ---- evaluation, loaders, checkpoints ----------------------------------------------------------------------------
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
-        """Accuracy and loss of theta on the whole test set, shared out over the ranks."""
+        """Accuracy and loss of theta, or of its average with the current buffers, on the whole test set."""
         net, (x, y) = self.bench.net, self.test_set
-        net.load(self.theta.detach(), self.buffers_)
+        net.load(self.theta.detach() if self.ema is None else self.ema, self.buffers_)
         net.module.eval()
         sums = torch.zeros(2, dtype=wide(self.device), device=self.device)
         for index in torch.arange(self.global_rank, len(x), self.trainer.world_size).split(CHUNK):
@@ -325,10 +354,13 @@ class Federated(LightningModule):
         for name, value in self.fingerprint().items():
             found = checkpoint["federation"].get(name)
             check(found == value, f"ckpt_path: the checkpoint has {name}={found}, this run has {name}={value}")
+        found, own = ("theta" if ema is None else "ema" for ema in (checkpoint["state_dict"].get("ema"), self.ema))
+        check(found == own, f"ckpt_path: the checkpoint has evaluate={found}, this run has evaluate={own}")
         dtype = checkpoint["state_dict"]["theta"].dtype  # Lightning loads before it sets the precision: lose no bit
         self.theta.data, self.buffers_ = self.theta.data.to(dtype), self.buffers_.to(dtype)
         self.group_models = self.group_models.to(dtype)
         self.c = self.c if self.c is None else self.c.to(dtype)
+        self.ema = self.ema if self.ema is None else self.ema.to(dtype)
         self.resumed_clients = checkpoint["clients"]
 
     def fingerprint(self) -> dict[str, Any]:

@@ -56,6 +56,7 @@ class Plan:
     labeled: Sets
     unlabeled: Sets
     tau: list[int]
+    tau_labeled: list[int]  # the steps of a round that counts the labelled data alone
     omega: Tensor
 
     @property
@@ -92,11 +93,10 @@ def make_plan(
     known = torch.tensor([len(x) for x in labeled], dtype=torch.float64)
     total = known + torch.tensor([len(u) for u in unlabeled], dtype=torch.float64)
     counted = {"samples": total, "labeled": known, "uniform": torch.ones_like(total)}[weighting]
-    count_unlabeled = uses_unlabeled or local.steps == "step_matched"
-    tau = [
-        local_steps(len(x), len(u) if count_unlabeled else 0, local) for x, u in zip(labeled, unlabeled, strict=True)
-    ]
-    plan = Plan(Sets(labeled), Sets(unlabeled), tau, counted / counted.sum())
+    tau = [local_steps(len(x), len(u), local) for x, u in zip(labeled, unlabeled, strict=True)]
+    tau_labeled = tau if local.steps == "step_matched" else [local_steps(len(x), 0, local) for x in labeled]
+    taus = tau if uses_unlabeled else tau_labeled, tau_labeled
+    plan = Plan(Sets(labeled), Sets(unlabeled), *taus, counted / counted.sum())
     _check_batches(plan, local, uses_unlabeled)
     return plan
 

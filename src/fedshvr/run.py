@@ -121,6 +121,8 @@ def build(cfg: DictConfig) -> tuple[Federation, Federated]:
         seed=cfg.seed,
         participation=cfg.participation,
         buffers=cfg.buffers,
+        evaluate=cfg.evaluate,
+        ema_decay=cfg.ema_decay,
         engine=cfg.engine,
         client_state=cfg.client_state,
         optimality_gap=cfg.optimality_gap,

@@ -32,3 +32,12 @@ def test_fitting_margins_keeps_the_shape() -> None:
     assert fitted[0, 0] * fitted[1, 2] / (fitted[0, 2] * fitted[1, 0]) == pytest.approx(
         0.6 * 0.6 / (0.1 * 0.2), rel=1e-3
     )
+
+
+def test_level_columns_by_hand() -> None:
+    """Row 1 comes first with 0.9 * 20 = 18 and finds 18, 17, 5 left; then 0, 16, 4 are left for row 0."""
+    shares, rows, columns = np.array([[0.8, 0.2, 0.0], [0.05, 0.05, 0.9]]), np.array([20, 20]), np.array([17, 5, 18])
+    ordered = allocation.level_columns(shares, rows, columns)
+    np.testing.assert_array_equal(ordered, [[0.8, 0.2, 0.0], [0.05, 0.05, 0.9]])
+    swapped = allocation.level_columns(shares[:, ::-1], rows, columns)
+    np.testing.assert_array_equal(swapped, ordered)

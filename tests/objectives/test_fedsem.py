@@ -5,8 +5,12 @@ import torch
 from hand import CE, ZERO, column, line
 from tiny import fit, hidden, network
 
+from fedshvr.aggregation import Average, Normalized
+from fedshvr.corrections import VRLSGD, ControlVariates, Correction, Proximal
+from fedshvr.errors import UserError
 from fedshvr.objectives.base import Batch
 from fedshvr.objectives.fedsem import FedSem
+from fedshvr.objectives.supervised import Supervised
 from fedshvr.vector import FlatNet
 
 
@@ -39,3 +43,39 @@ def test_the_labels_are_those_of_the_model_that_ends_phase_1_and_stay() -> None:
     expected = net(first.bench.pool.x[hidden()]).argmax(-1)
     for rounds in (3, 5):
         assert torch.equal(fit(FedSem(2, 1), rounds=rounds).bench.pool.v[hidden()].argmax(-1), expected)
+
+
+@pytest.mark.parametrize("engine", ["sequential", "vectorized"])
+@pytest.mark.parametrize("correction", [Correction(), Proximal(0.5), ControlVariates(), VRLSGD()])
+@pytest.mark.parametrize("aggregation", [Average(), Normalized(), Normalized("steps")])
+def test_phase_1_with_labelled_steps_is_fedavg_bit_for_bit(
+    engine: str, correction: Correction, aggregation: Average
+) -> None:
+    """... and what clients remember too: Delta_k is over the steps that were made."""
+    fedavg = fit(Supervised(), correction, aggregation, rounds=2, engine=engine)
+    fedsem = fit(FedSem(2, 1, "labeled"), correction, aggregation, rounds=2, engine=engine)
+    assert torch.equal(fedsem.theta, fedavg.theta)
+    for name, table in fedavg.bench.tables.items():
+        assert torch.equal(fedsem.bench.tables[name].rows, table.rows)
+
+
+def test_steps_of_the_phases() -> None:
+    """(4, 6, 5) labelled by threes and (12, 18, 24) unlabelled by sixes: 1, 2, 1 and 2, 3, 4 steps a round."""
+    for rounds, done in ((1, [1, 2, 1]), (2, [2, 4, 2]), (3, [4, 7, 6])):
+        assert fit(FedSem(2, 1, "labeled"), rounds=rounds).done.tolist() == done
+    assert fit(FedSem(2, 1), rounds=2).done.tolist() == [4, 6, 8]
+
+
+def test_phase_2_makes_all_steps_of_a_normalised_round() -> None:
+    """With a memory of Delta_k over the wrong steps, sum_k omega_k d_k would not stay 0."""
+    one, many = (
+        fit(FedSem(1, 1, "labeled"), ControlVariates(), Normalized(), rounds=4, engine=engine)
+        for engine in ("sequential", "vectorized")
+    )
+    assert one.row["sum_omega_d"] < 1e-14
+    torch.testing.assert_close(many.theta, one.theta, rtol=0, atol=1e-12)
+
+
+def test_unknown_steps_are_refused() -> None:
+    with pytest.raises(UserError, match="labeled_steps=few: must be one of all, labeled"):
+        FedSem(1, 1, "few")

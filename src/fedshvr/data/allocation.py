@@ -86,6 +86,18 @@ def fit_margins(weights: np.ndarray, rows: np.ndarray, columns: np.ndarray, iter
     return complete(np.floor(x).astype(np.int64), rows, columns, np.ones_like(weights, dtype=bool))
 
 
+def level_columns(shares: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """Each row of `shares` in another order, so that the column sums of rows[k] shares[k] come near to `columns`.
+
+    Greedy: row after row, the one with the largest single part first, larger shares to columns with more left.
+    """
+    left, ordered = columns.astype(float), np.empty_like(shares)
+    for k in np.argsort(-rows * shares.max(1), kind="stable"):
+        ordered[k, np.argsort(-left, kind="stable")] = -np.sort(-shares[k])
+        left -= rows[k] * ordered[k]
+    return ordered
+
+
 def complete(counts: np.ndarray, rows: np.ndarray, columns: np.ndarray, allowed: np.ndarray) -> np.ndarray:
     """Raise `counts` to the row sums within column capacities and `allowed` cells, by a maximum flow.
 

@@ -47,7 +47,10 @@ class Network(Protocol):
 
 
 class Ramp:
-    """The weight of the unlabelled term: 0 at epoch 0, `final` from epoch `epochs` on."""
+    """The share of the unlabelled term's weight at an epoch, 1 from epoch `epochs` on.
+
+    With x = epoch / epochs before that: linear x, so 0 at epoch 0; exp exp(-5 (1 - x)^2), which starts at 0.0067.
+    """
 
     SHAPES = ("linear", "exp", "none")
 
@@ -67,6 +70,7 @@ class Objective:
     """A method's loss. Pure in the parameters: the same code runs for one client and, under vmap, for many at once."""
 
     uses_unlabeled = True
+    counts_unlabeled = True  # does tau_k count the unlabelled data this round? If not, it is FedAvg's
     views: tuple[str, ...] = ("weak",)  # "clean", "weak" or "strong", one per entry of Batch.u
     label_views: tuple[str, ...] = ("clean",)  # the views of an image whose mean prediction `label` is given
     makes_labels = False  # does it have `label`?
