@@ -203,8 +203,8 @@ class Scaffold(FedAvg):
 
 class ScaffoldI(Scaffold):
     def variate(self, k: int, theta_k: Tensor) -> Tensor:
-        """Option I: the gradient of F_k at theta on all of the client's data; weight decay is no part of F_k."""
-        return self.gradient(self.theta, self.data.L[k], self.data.U[k])
+        """Option I: the gradient at theta on all of the client's data, with the decay that every local step has."""
+        return self.gradient(self.theta, self.data.L[k], self.data.U[k]) + self.local.decay * self.theta
 
 
 class FedSHVRPartial(Scaffold, FedNova):

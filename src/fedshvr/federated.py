@@ -267,7 +267,11 @@ class Federated(LightningModule):
     def _remember(self, round: Round, clients: list[int], delta: Tensor, change: Tensor) -> None:
         table = self.bench.tables[self.correction.memory]
         memory = table.get(clients)
-        gradient = lambda: torch.stack([full_gradient(self.bench, round, k) for k in clients])  # noqa: E731
+
+        def gradient() -> Tensor:  # of what a local step descends, so with its weight decay
+            whole = torch.stack([full_gradient(self.bench, round, k) for k in clients])
+            return whole.add_(round.start(clients), alpha=self.local.weight_decay)
+
         reported = self.correction.after_client(memory, round.c, delta, gradient)
         table.put(clients, memory)
         if reported is not None:

@@ -1,6 +1,8 @@
 """Who holds what and works how long: each client's data, local steps tau_k and weight omega_k."""
 
 from dataclasses import dataclass
+from fractions import Fraction
+from math import inf
 
 import torch
 from torch import Tensor
@@ -28,7 +30,7 @@ class LocalSGD:
 
     def __post_init__(self) -> None:
         check(self.eta > 0, f"client.eta={self.eta}: must be positive")
-        check(self.epochs > 0, f"client.epochs={self.epochs}: must be positive")
+        check(0 < self.epochs < inf, f"client.epochs={self.epochs}: must be positive and finite")
         for name in ("batch_labeled", "batch_unlabeled"):
             check(getattr(self, name) >= 1, f"client.{name}={getattr(self, name)}: must be at least 1")
         check(0 <= self.momentum < 1, f"client.momentum={self.momentum}: must be at least 0 and below 1")
@@ -66,8 +68,9 @@ class Plan:
 
 def local_steps(labeled: int, unlabeled: int, local: LocalSGD) -> int:
     """tau_k = max(floor(M_k E / B_u), floor(N_k E / B_l)), at least 1."""
-    by_unlabeled = int(unlabeled * local.epochs / local.batch_unlabeled)
-    by_labeled = int(labeled * local.epochs / local.batch_labeled)
+    epochs = Fraction(str(local.epochs))  # as it is written: 100 * 0.58 / 29 is 2, and 1.99.. in floating point
+    by_unlabeled = int(unlabeled * epochs / local.batch_unlabeled)
+    by_labeled = int(labeled * epochs / local.batch_labeled)
     return max(by_unlabeled, by_labeled, 1)
 
 
