@@ -20,6 +20,10 @@ class FedMatch(Objective):
     gradient. y_i is the class with the most votes of the client's model and its helpers p_j, the lowest of several.
     The helpers are the other clients' models with the nearest outputs on one image of noise, renewed every
     `helpers_every` rounds from round 2 on (round 1: the first model). Plain SGD needs eta < lambda_s / lambda_l2.
+    In the public code a client has helpers only in every 10th round and else votes alone, without the KL term; here it
+    keeps them in between. There a helper is its psi on the receiver's sigma, here its own model; both means of Phi are
+    over the sure images alone, here over all; p(u) is that of the clean image, here of the weak view; psi steps after
+    sigma, here both at once; clients weigh alike, here with omega (weighting=uniform).
     """
 
     views = ("weak", "strong")

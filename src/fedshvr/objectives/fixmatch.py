@@ -9,7 +9,11 @@ from fedshvr.vector import together
 
 
 class FixMatch(Objective):
-    """CE(L_k) + w(t) mean_i 1[max p_i >= threshold] CE(argmax p_i, f_theta(strong u_i)),  p_i = f_theta(weak u_i)*."""
+    """CE(L_k) + w(t) mean_i 1[max p_i >= threshold] CE(argmax p_i, f_theta(strong u_i)),  p_i = f_theta(weak u_i)*.
+
+    Published with an average of the weights for the test, decay 0.999 (here evaluate=ema), and with 7 unlabelled images
+    for a labelled one (here client.batch_unlabeled).
+    """
 
     views = ("weak", "strong")
     parts = ("labeled", "unlabeled")

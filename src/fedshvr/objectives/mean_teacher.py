@@ -16,6 +16,9 @@ class MeanTeacher(Objective):
     t counts the client's steps, this one included, so the teacher is at first the plain mean of theta_0 .. theta_t.
     u' and u'' are two augmented views; no gradient through the teacher. The teacher is the client's own over all its
     rounds, or starts each round from the global model.
+    Otherwise than published, the labelled images are not in the consistency term, CE is the mean over them alone (the
+    public code divides it by the whole batch), and the teachers, being the clients', are not what is tested: that is
+    theta, or with evaluate=ema its average over the rounds.
     """
 
     views = ("weak", "weak")

@@ -15,6 +15,7 @@ class MixMatch(Objective):
 
     q  = sharpen(mean over the two views of f(u)), no gradient;  sharpen(p) = p^(1/T) / sum p^(1/T)
     a' = l a + (1 - l) b for images and labels alike,  l = max(l0, 1 - l0),  l0 ~ Beta(beta, beta) for each image
+    Published with an average of the weights for the test, decay 0.999: here evaluate=ema.
     """
 
     views = ("weak", "weak")
