@@ -58,5 +58,5 @@ def test_the_option_of_the_command_line(train: Callable) -> None:
 def test_unknown_backends_and_engines_are_refused() -> None:
     with pytest.raises(UserError, match=r"compile=nonsense: must be one of .*inductor"):
         fit(MADE["supervised"](), compile="nonsense")
-    with pytest.raises(UserError, match="compile=inductor: works with engine=sequential, not with engine=auto"):
-        federated(MADE["supervised"](), compile="inductor", engine="auto")
+    with pytest.raises(UserError, match="compile=inductor: works with engine=sequential, not with engine=measure"):
+        federated(MADE["supervised"](), compile="inductor", engine="measure")

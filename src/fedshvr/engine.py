@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch._C import _functorch as functorch
 from torch._functorch.vmap import lazy_load_decompositions, vmap_increment_nesting
+from torch.nn.modules.conv import _ConvNd
 
 from fedshvr.client import Bench, Client, Descent, Round, client_offset, client_state
 from fedshvr.data.batches import per_step
@@ -18,7 +19,7 @@ from fedshvr.objectives.base import Batch, State
 from fedshvr.streams import Draws
 from fedshvr.vector import FlatNet, StackedNet, aligned_rows, split_like
 
-ENGINES = ("sequential", "vectorized", "auto")
+ENGINES = ("auto", "sequential", "vectorized", "measure")
 STACK_BYTES = 256 << 20  # clients are stacked in groups whose parameters fit here
 
 
@@ -44,10 +45,24 @@ def vectorizable(net: FlatNet) -> bool:
     return not net.random and not any(True for _ in net.module.buffers())
 
 
-def pick_engine(name: str, net: FlatNet) -> Engine:
+def rule(net: FlatNet, clients: int) -> str:
+    """engine=auto: by what is known before the first step, never by the clock, so that a command repeats its bits.
+
+    Clients are stacked if there are several and the network can be, except for convolutions on a CPU: those of a stack
+    become one grouped convolution, which is slower there. docs/performance.md has the measurements.
+    """
+    convolutional = any(isinstance(m, _ConvNd) for m in net.module.modules())
+    slow = convolutional and net.theta.device.type == "cpu"
+    return "vectorized" if clients > 1 and vectorizable(net) and not slow else "sequential"
+
+
+def pick_engine(name: str, net: FlatNet, clients: int) -> Engine:
+    """The engine by its name; `clients` take part in a round of this process."""
     check(name in ENGINES, f"engine={name}: must be one of {', '.join(ENGINES)}")
     if name == "auto":
-        return Auto() if vectorizable(net) else sequential
+        name = rule(net, clients)
+    if name == "measure":
+        return Measure() if vectorizable(net) else sequential
     check(
         name != "vectorized" or vectorizable(net),
         "engine=vectorized: this network has batch norm or random layers other than dropout; use engine=sequential, "
@@ -56,7 +71,7 @@ def pick_engine(name: str, net: FlatNet) -> Engine:
     return {"sequential": sequential, "vectorized": vectorized}[name]
 
 
-class Auto:
+class Measure:
     """Measures both engines on the work of the first rounds, then takes the faster one.
 
     In these rounds a few clients train one after another and the others together, so no work is thrown away. The first
@@ -83,7 +98,7 @@ class Auto:
         if self.rounds == self.TRIAL_ROUNDS:
             self.picked = min(self.seconds, key=self.seconds.__getitem__)
             costs = ", ".join(f"{name} {1e6 * s:.0f} us" for name, s in self.seconds.items())
-            print(f"engine=auto: {self.picked} ({costs} a local step of a client)", file=sys.stderr)
+            print(f"engine=measure: {self.picked} ({costs} a local step of a client)", file=sys.stderr)
 
     def _note(self, name: str, clients: list[Client], share: list[int], seconds: float) -> None:
         if self.rounds > 1:

@@ -63,7 +63,7 @@ class Federated(LightningModule):
         buffers: str = "average",
         evaluate: str = "theta",
         ema_decay: float = 0.999,
-        engine: str = "sequential",
+        engine: str = "auto",
         client_state: str = "device",
         optimality_gap: bool = False,
         server_loss_every: int = 0,
@@ -77,7 +77,7 @@ class Federated(LightningModule):
         check(0 <= ema_decay < 1, f"ema_decay={ema_decay}: must be at least 0 and below 1")
         check(client_state in PLACES, f"client_state={client_state}: must be one of {', '.join(PLACES)}")
         check(
-            compile is None or engine == "sequential",
+            compile is None or engine in ("auto", "sequential"),
             f"compile={compile}: works with engine=sequential, not with engine={engine}",
         )
         check(
@@ -93,7 +93,7 @@ class Federated(LightningModule):
         self.federation, self.plan, self.local, self.server = federation, federation.plan, local, server
         self.objective, self.correction, self.aggregation = objective, correction, aggregation
         self.augments, self.seed, self.participation = augments, seed, participation
-        self.buffer_policy, self.engine, self.client_state = buffers, engine, client_state
+        self.buffer_policy, self.engine, self.client_state = buffers, "sequential" if compile else engine, client_state
         self.optimality_gap, self.server_loss_every, self.compile_with = optimality_gap, server_loss_every, compile
         self.clients = [Client(k, self.plan.tau[k], float(self.plan.omega[k])) for k in range(self.plan.clients)]
 
@@ -148,7 +148,7 @@ class Federated(LightningModule):
         self.bench = Bench(net, pool, self.plan, batcher, *parts, self.seed, tables, unlabeled, hidden)
 
         self.test_set = [t.to(device) for t in (self.federation.x_test.to(dtype), self.federation.y_test)]
-        self.run_clients = pick_engine(self.engine, net)
+        self.run_clients = pick_engine(self.engine, net, max(1, floor(self.participation * len(own) + 0.5)))
         if self.compile_with:
             compile_loss(self.objective, self.compile_with, device)
         if self.resumed_clients is not None:
