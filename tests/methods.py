@@ -33,6 +33,7 @@ MADE: dict[str, Callable[[], Objective]] = {
     "fixmatch": lambda: FixMatch(1.0, 0.4, RAMP),
     "fedsem": lambda: FedSem(1, 1),
     "ds3l": lambda: DS3L(10.0, 1e-2, 1e-2, RAMP),
+    "ds3l_clean": lambda: DS3L(10.0, 1e-2, 1e-2, RAMP, "clean"),
     "ds3l_mean4": lambda: DS3L(10.0, 1e-2, 1e-2, RAMP, "mean4"),
     "fedmatch": lambda: FedMatch(1.0, 1.0, 1.0, 1e-4, 0.4, helpers=2, helpers_every=2, zero_below=0.01),
 }
