@@ -22,7 +22,7 @@ MADE: dict[str, Callable[[], Objective]] = {
     "hard_step": lambda: HardPseudoLabel(1.0, RAMP, "step"),
     "hard_mean4": lambda: HardPseudoLabel(1.0, RAMP, "step", "mean4"),
     "soft": lambda: SoftPseudoLabel(1.0, 0.75, 0.1, RAMP),
-    "soft_weak": lambda: SoftPseudoLabel(1.0, 0.75, 0.1, RAMP, label_view="weak"),
+    "soft_clean": lambda: SoftPseudoLabel(1.0, 0.75, 0.1, RAMP, label_view="clean"),
     "soft_mean4": lambda: SoftPseudoLabel(1.0, 0.75, 0.1, RAMP, label_view="mean4"),
     "soft_step": lambda: SoftPseudoLabel(1.0, 0.75, 0.1, RAMP, relabel="step", label_view="weak"),
     "teacher_client": lambda: MeanTeacher(5.0, 0.9, RAMP, "client"),

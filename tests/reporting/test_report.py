@@ -13,7 +13,7 @@ from fabricate import make_run, make_sweep
 from omegaconf import OmegaConf
 
 from fedshvr.errors import UserError
-from fedshvr.reporting.build import report
+from fedshvr.reporting.build import SWEEPS, report
 from fedshvr.reporting.items import Item
 from fedshvr.reporting.paper import LEVELS, first_reach
 from fedshvr.reporting.style import COLORS, NAMES, color, marker
@@ -114,7 +114,7 @@ def test_other_runs_are_grouped_by_what_they_vary(tmp_path: Path, make: Report) 
 
 def test_empty_logs_say_what_to_run_first(make: Report, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     items = make()
-    assert len(items) == 11
+    assert len(items) == len(SWEEPS)
     assert "python src/train.py -m sweep=smoke" in capsys.readouterr().out
     assert "python src/train.py -m sweep=smoke" in (tmp_path / "out" / "index.html").read_text()
     assert "| — |" in (tmp_path / "out" / "table1.md").read_text()  # missing, not invented

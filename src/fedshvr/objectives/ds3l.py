@@ -22,9 +22,9 @@ class DS3L(Objective):
     As theta^ is linear in W, its exact gradient is that of -eta_meta c(t) sum_i W_i(a) s_i, where
         s_i = <grad CE(L_k) at theta^, grad l_i at theta>.
     WNet stays with the client: which classes are foreign differs from client to client.
-    The target f(u_i)* is that of `label_view`: in the public code a second noisy pass (crop, flip and noise; dropout), so
-    `weak`. There CE(L_k) is divided by the number of all images, labelled or not, here by that of the labelled ones: with
-    equal batches its c = 10 is 20 here.
+    The target f(u_i)* is that of `label_view`: in the public code a second noisy pass (crop, flip, noise and dropout),
+    so `weak`. There CE(L_k) is divided by the number of all images, labelled or not, here by that of the labelled ones:
+    with equal batches its c = 10 is 20 here.
     """
 
     memory = ("wnet",)  # a, and Adam's two moments of it

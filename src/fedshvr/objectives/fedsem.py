@@ -32,7 +32,7 @@ class FedSem(Objective):
     STEPS = ("all", "labeled")
 
     def __init__(
-        self, labeled_rounds: int, epochs_per_round: float, labeled_steps: str = "all", label_view: str = "clean"
+        self, labeled_rounds: int, epochs_per_round: float, labeled_steps: str = "all", label_view: str = "weak"
     ) -> None:
         super().__init__()
         check(labeled_rounds >= 0, f"algorithm.objective.labeled_rounds={labeled_rounds}: must be at least 0")

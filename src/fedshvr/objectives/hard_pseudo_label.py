@@ -24,7 +24,7 @@ class HardPseudoLabel(Objective):
 
     parts = ("labeled", "unlabeled")
 
-    def __init__(self, alpha0: float, ramp: Ramp, relabel: str = "round", label_view: str = "clean") -> None:
+    def __init__(self, alpha0: float, ramp: Ramp, relabel: str = "round", label_view: str = "weak") -> None:
         check(alpha0 >= 0, f"algorithm.objective.alpha0={alpha0}: must be at least 0")
         super().__init__(alpha0, ramp)
         self.set_labeling(relabel, label_view)

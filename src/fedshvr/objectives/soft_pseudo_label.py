@@ -40,7 +40,7 @@ class SoftPseudoLabel(Objective):
         ramp: Ramp,
         exponent: str = "final",
         relabel: str = "round",
-        label_view: str = "clean",
+        label_view: str = "weak",
     ) -> None:
         for name, value in (("alpha0", alpha0), ("alpha1", alpha1), ("alpha2", alpha2)):
             check(value >= 0, f"algorithm.objective.{name}={value}: must be at least 0")
