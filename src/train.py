@@ -3,12 +3,14 @@
 Compose the configuration, instantiate its parts, fit, and leave a summary in the run folder.
 """
 
+import os
 import sys
 from pathlib import Path
 
 import hydra
 from omegaconf import DictConfig
 
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # read when torch is loaded: threads that wait do not spin
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 
 
