@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import QUICK, Run, command, environment
+from lightning import Trainer
+
+from fedshvr import run as run_module
 
 Cli = Callable[..., subprocess.CompletedProcess]
 TWO = [*QUICK, "trainer.devices=2"]
@@ -65,6 +68,19 @@ def test_the_number_of_processes_does_not_show(
     for name, value in expected["clients"].items() if place == "device" else ():
         torch.testing.assert_close(found["clients"][name], value, rtol=0, atol=1e-10)
     assert [row["test_acc"] for row in other.rows] == [row["test_acc"] for row in one.rows]
+
+
+@pytest.mark.parametrize("precision", ["32-true", "64-true", "bf16-mixed"])
+def test_the_data_set_is_in_memory_once(train: Callable, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is there before the fork is what clients read, so that all processes share it."""
+    built, fitted = [], []
+    build, fit = run_module.build, Trainer.fit
+    monkeypatch.setattr(run_module, "build", lambda cfg: built.append(build(cfg)) or built[-1])
+    places = lambda: [t.data_ptr() for t in (built[0][0].images.x, built[0][0].images.x_test)]  # noqa: E731
+    monkeypatch.setattr(Trainer, "fit", lambda *args, **kwargs: fitted.append(places()) or fit(*args, **kwargs))
+    train(f"trainer.precision={precision}")
+    module = built[0][1]
+    assert fitted == [[module.bench.pool.x.data_ptr(), module.test_set[0].data_ptr()]]
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,8 @@ def _run(cfg: DictConfig, config: dict[str, Any], ckpt_path: str | None) -> floa
     loggers = instantiate(cfg.logger) if rank_zero() else []
     own = {"logger": loggers or False, "callbacks": callbacks, "default_root_dir": folder}
     trainer: Trainer = instantiate(cfg.trainer, **own, **layout.trainer_options())
+    with trainer.precision_plugin.tensor_init_context():
+        federation.cast(torch.get_default_dtype())
     trainer.fit(module, ckpt_path=resume_path(ckpt_path, folder), weights_only=True)
     if not trainer.is_global_zero:
         return None
