@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -48,7 +49,16 @@ def test_the_plan_of_the_default_experiment(cli: Cli, tmp_path: Path) -> None:
 def test_a_sweep_with_ddp_is_refused(cli: Cli) -> None:
     done = cli("-m", "trainer=ddp", "seed=0,1", "logger=csv")
     assert done.returncode != 0
-    assert "error: trainer=ddp: a sweep (-m) starts one process a job" in done.stderr
+    assert "error: trainer=ddp: its processes would start the whole sweep (-m) again" in done.stderr
+
+
+@pytest.mark.parametrize(("asked", "policy"), [({}, "PASSIVE"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE")])
+def test_threads_that_wait_do_not_spin_unless_asked(asked: dict[str, str], policy: str) -> None:
+    code = "import os, sys, train; print(os.environ['OMP_WAIT_POLICY'], 'torch' in sys.modules)"
+    free = {name: value for name, value in environment().items() if name != "OMP_WAIT_POLICY"}
+    env = free | asked | {"PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [policy, "False"]
 
 
 def test_a_killed_run_continues_to_the_same_bits(tmp_path: Path) -> None:
