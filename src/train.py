@@ -3,12 +3,14 @@
 Compose the configuration, instantiate its parts, fit, and leave a summary in the run folder.
 """
 
+import os
 import sys
 from pathlib import Path
 
 import hydra
 from omegaconf import DictConfig
 
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # read when torch is loaded: threads that wait do not spin
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 
 
@@ -16,8 +18,8 @@ def check_command_line(arguments: list[str]) -> None:
     """One sentence for `group=name` where configs/group has no such name, and for a sweep of distributed jobs."""
     if "trainer=ddp" in arguments and {"-m", "--multirun"} & set(arguments):
         sys.exit(
-            "error: trainer=ddp: a sweep (-m) starts one process a job; run several jobs at once with "
-            "hydra/launcher=joblib, or distributed jobs one by one without -m"
+            "error: trainer=ddp: its processes would start the whole sweep (-m) again; without it jobs take all cores "
+            "of this machine, and hydra/launcher=joblib runs several at once"
         )
     for argument in arguments:
         group, _, names = argument.lstrip("+~").partition("=")

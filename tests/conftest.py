@@ -19,7 +19,7 @@ import fedshvr  # noqa: F401  # before lightning and torchvision: see fedshvr.to
 ROOT = Path(__file__).resolve().parent.parent
 ALGORITHMS = sorted(path.stem for path in (ROOT / "configs" / "algorithm").glob("*.yaml"))
 SMALL = ["partition.clients=4", "partition.unlabeled=120", "client.epochs=1", "model.hidden=[16]"]
-QUICK = ["logger=csv", "rounds=3", "trainer=cpu"]
+QUICK = ["logger=csv", "rounds=3", "trainer=cpu", "trainer.devices=1"]
 
 
 class Run:

@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -41,18 +42,28 @@ def test_the_plan_of_the_default_experiment(cli: Cli, tmp_path: Path) -> None:
     done = cli("dry_run=true", "logger=csv", "hydra.run.dir=plan")
     assert done.returncode == 0, done.stderr
     assert "digits: 10 clients, 260 local steps a round, 15,010 parameters" in done.stdout
+    assert "\n1 process of 1 thread (" in done.stdout
     assert sorted(p.name for p in (tmp_path / "plan").iterdir()) == ["partition.json", "partition.png"]
 
 
 def test_a_sweep_with_ddp_is_refused(cli: Cli) -> None:
     done = cli("-m", "trainer=ddp", "seed=0,1", "logger=csv")
     assert done.returncode != 0
-    assert "error: trainer=ddp: a sweep (-m) starts one process a job" in done.stderr
+    assert "error: trainer=ddp: its processes would start the whole sweep (-m) again" in done.stderr
+
+
+@pytest.mark.parametrize(("asked", "policy"), [({}, "PASSIVE"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE")])
+def test_threads_that_wait_do_not_spin_unless_asked(asked: dict[str, str], policy: str) -> None:
+    code = "import os, sys, train; print(os.environ['OMP_WAIT_POLICY'], 'torch' in sys.modules)"
+    free = {name: value for name, value in environment().items() if name != "OMP_WAIT_POLICY"}
+    env = free | asked | {"PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [policy, "False"]
 
 
 def test_a_killed_run_continues_to_the_same_bits(tmp_path: Path) -> None:
     """SIGKILL in the middle of a round, then ckpt_path=last: theta, client state and metrics.csv as if unstopped."""
-    options = ["logger=csv", "trainer=cpu", "rounds=8", "client.epochs=8"]
+    options = [*QUICK, "rounds=8", "client.epochs=8"]
     subprocess.run(command(*options, "hydra.run.dir=whole"), cwd=tmp_path, env=environment(), check=True)
     process = subprocess.Popen(command(*options, "hydra.run.dir=parts"), cwd=tmp_path, env=environment())
     metrics = tmp_path / "parts" / "metrics.csv"
@@ -78,7 +89,7 @@ def test_a_killed_run_continues_to_the_same_bits(tmp_path: Path) -> None:
 def test_two_ranks_are_one_rank_also_when_resumed(cli: Cli, tmp_path: Path) -> None:
     """float64: theta and the clients' state agree to 1e-10, with one rank, two ranks, and two ranks then one."""
     options = [*QUICK, "trainer.precision=64-true", "participation=0.7"]
-    ddp = ["trainer=ddp", "trainer.accelerator=cpu"]
+    ddp = ["trainer=ddp", "trainer.accelerator=cpu", "trainer.devices=2"]
     jobs = {
         "one": [[]],
         "two": [ddp],

@@ -1,5 +1,6 @@
 """One run: from a composed configuration to the files in the run folder."""
 
+import json
 import logging
 import os
 import sys
@@ -18,7 +19,8 @@ from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from omegaconf import DictConfig, OmegaConf
 
 from fedshvr.collect import Diverged
-from fedshvr.cpu import keep_freed_memory, share_cores
+from fedshvr.cores import lay_out
+from fedshvr.cpu import keep_freed_memory
 from fedshvr.data import sources
 from fedshvr.data.augment import Augment
 from fedshvr.data.federation import Federation
@@ -28,7 +30,15 @@ from fedshvr.plan import make_plan
 from fedshvr.profiling import Profile
 from fedshvr.progress import Progress
 from fedshvr.reporting.wandb_run import RunEnd
-from fedshvr.runfolder import RunFolder, finished_before, plan_table, write_failure, write_partition
+from fedshvr.runfolder import (
+    RunFolder,
+    closing_table,
+    draw_partition,
+    finished_before,
+    plan_table,
+    write_end,
+    write_partition,
+)
 from fedshvr.streams import stream_seed
 
 
@@ -40,6 +50,7 @@ def run(cfg: DictConfig) -> float | None:
     """
     quiet()
     keep_freed_memory()
+    torch.set_num_threads(1)  # threads of OpenMP that are there before a fork would be missing after it
     folder, sweep = Path(cfg.paths.run), HydraConfig.get().mode == RunMode.MULTIRUN
     config = cast(dict[str, Any], OmegaConf.to_container(cfg, resolve=True))
     if sweep and (before := finished_before(folder, config)):
@@ -54,7 +65,7 @@ def run(cfg: DictConfig) -> float | None:
             sys.exit(f"error: {error}") if one_sentence else None
             raise
         print(f"{folder}: failed: {error}" if one_sentence else traceback.format_exc(), file=sys.stderr)
-        write_failure(folder, config, error)
+        write_end(folder, config, status="failed", error=str(error))
         return None
 
 
@@ -62,16 +73,17 @@ def _run(cfg: DictConfig, config: dict[str, Any], ckpt_path: str | None) -> floa
     check_config(cfg)
     folder = Path(cfg.paths.run)
     federation, module = build(cfg)
-    drawing = write_partition(folder, federation, cfg.seed) if rank_zero() else None
-    if drawing:
-        print(plan_table(federation, module), flush=True)
+    layout = lay_out(cfg.trainer, HydraConfig.get(), cfg.threads, module, cfg.rounds)
+    if rank_zero():
+        write_partition(folder, federation, cfg.seed)
+        print(plan_table(federation, module), layout, sep="\n", flush=True)
     if cfg.dry_run:
-        if drawing:
-            drawing.join()
+        if rank_zero():
+            draw_partition(folder, federation)
             print(f"partition.json and partition.png are in {folder}")
         return None
     module.state_folder = folder
-    files = RunFolder(folder, federation, config, drawing)
+    files = RunFolder(folder, federation, config)
     checkpoints = ModelCheckpoint(
         folder / "checkpoints",
         save_top_k=0,
@@ -83,15 +95,16 @@ def _run(cfg: DictConfig, config: dict[str, Any], ckpt_path: str | None) -> floa
     if cfg.profile:
         callbacks.insert(0, Profile())
     loggers = instantiate(cfg.logger) if rank_zero() else []
-    trainer: Trainer = instantiate(cfg.trainer, logger=loggers or False, callbacks=callbacks, default_root_dir=folder)
-    share_cores(module.network, trainer.num_devices, cfg.threads)
-    for logger in trainer.loggers:
-        logger.log_hyperparams(config)
+    own = {"logger": loggers or False, "callbacks": callbacks, "default_root_dir": folder}
+    trainer: Trainer = instantiate(cfg.trainer, **own, **layout.trainer_options())
+    with trainer.precision_plugin.tensor_init_context():
+        federation.cast(torch.get_default_dtype())
     trainer.fit(module, ckpt_path=resume_path(ckpt_path, folder), weights_only=True)
-    accuracy = files.finish()
-    if trainer.is_global_zero:
-        print(files.closing_table(), flush=True)
-    return accuracy
+    if not trainer.is_global_zero:
+        return None
+    summary = json.loads((folder / "summary.json").read_text())  # the processes that trained may have been others
+    print(closing_table(folder, summary), flush=True)
+    return summary["test_acc"]
 
 
 def check_config(cfg: DictConfig) -> None:
@@ -154,6 +167,7 @@ def rank_zero() -> bool:
 
 def quiet() -> None:
     """Lightning's advice about loaders and devices does not apply here."""
-    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    for package in ("lightning.pytorch", "lightning.fabric"):
+        logging.getLogger(package).setLevel(logging.WARNING)
     for message in ("does not have many workers", "logging interval", "Checkpoint directory", "LeafSpec", "sync_dist"):
         warnings.filterwarnings("ignore", message=f".*{message}.*")

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from lightning import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.utilities.exceptions import SIGTERMException
 from omegaconf import OmegaConf
 
 from fedshvr.data import partition
@@ -33,18 +34,15 @@ def write_atomically(path: Path, text: str) -> None:
     temporary.replace(path)
 
 
-def write_partition(folder: Path, federation: Federation, seed: int) -> Thread:
-    """partition.json at once; the thread that is returned draws partition.png, which takes a second."""
-    drawing = Thread(target=draw_partition, args=(folder, federation))
+def write_partition(folder: Path, federation: Federation, seed: int) -> None:
+    """partition.json; a figure of another partition is removed."""
     if not _partition_is_written(folder / "partition.json", federation.sha256):
         (folder / "partition.png").unlink(missing_ok=True)
         _write_partition_json(folder / "partition.json", federation, seed)
-    drawing.start()
-    return drawing
 
 
 def draw_partition(folder: Path, federation: Federation) -> None:
-    """partition.png, unless it is there."""
+    """partition.png, unless it is there; it takes a second."""
     path = folder / "partition.png"
     if path.is_file():
         return
@@ -103,11 +101,11 @@ def finished_before(folder: Path, config: dict[str, Any]) -> dict[str, Any] | No
     return summary if summary["status"] == "finished" and summary["config"] == config else None
 
 
-def write_failure(folder: Path, config: dict[str, Any], error: BaseException) -> None:
-    """summary.json of a job that failed, with the reason."""
+def write_end(folder: Path, config: dict[str, Any], **end: str) -> None:
+    """How a run ended that could not write it, into summary.json."""
     path = folder / "summary.json"
     summary = json.loads(path.read_text()) if path.is_file() else {"config": config}
-    write_atomically(path, json.dumps(summary | {"status": "failed", "error": str(error)}, indent=1))
+    write_atomically(path, json.dumps(summary | end, indent=1))
 
 
 def peak_rss_mb() -> float:
@@ -123,16 +121,21 @@ def peak_rss_mb() -> float:
 class RunFolder(Callback):
     """Writes one row of metrics.csv a round, and summary.json at the end."""
 
-    def __init__(
-        self, folder: Path, federation: Federation, config: dict[str, Any], drawing: Thread | None = None
-    ) -> None:
-        self.folder, self.federation, self.config, self.drawing = folder, federation, config, drawing
+    def __init__(self, folder: Path, federation: Federation, config: dict[str, Any]) -> None:
+        self.folder, self.federation, self.config = folder, federation, config
         self.rows: list[dict[str, str]] = []
         self.status = "failed"
+        self.here = False  # not in a process from which those that train are forked
+        self.drawing: Thread | None = None
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         assert isinstance(pl_module, Federated)
-        self.trainer, self.module = trainer, pl_module
+        self.here, self.trainer, self.module = True, trainer, pl_module
+        if trainer.is_global_zero:
+            self.drawing = Thread(target=draw_partition, args=(self.folder, self.federation))
+            self.drawing.start()
+        for logger in trainer.loggers:
+            logger.log_hyperparams(self.config)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not trainer.is_global_zero:
@@ -168,14 +171,21 @@ class RunFolder(Callback):
         if self.drawing:  # W&B's callback comes after this one and wants the figure
             self.drawing.join()
 
-    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        self.status = "stopped" if isinstance(exception, KeyboardInterrupt) else "failed"
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         self.finish()
 
-    def finish(self) -> float | None:
-        """Write summary.json; returns the last test accuracy."""
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """In the process that trains, and in the one that it was forked from, which knows what the cause was."""
+        self.status = "stopped" if isinstance(exception, (KeyboardInterrupt, SIGTERMException)) else "failed"
+        if self.here:
+            self.finish()
+        else:
+            write_end(self.folder, self.config, status=self.status)
+
+    def finish(self) -> None:
+        """Write summary.json."""
         if not self.trainer.is_global_zero:
-            return None
+            return
         accuracy = [float(row["test_acc"]) for row in self.rows if row["test_acc"] != "nan"]
         seconds = sum(float(row["seconds"]) for row in self.rows)
         theta = self.module.theta.detach().cpu().contiguous().view(torch.uint8)  # numpy knows no bfloat16
@@ -187,6 +197,7 @@ class RunFolder(Callback):
             "rounds": len(self.rows),
             "seconds": seconds,
             "seconds_per_round": seconds / len(self.rows) if self.rows else None,
+            "processes": self.trainer.world_size,
             "peak_rss_mb": peak_rss_mb(),
             "tau": plan.tau,
             "omega": plan.omega.tolist(),
@@ -196,18 +207,19 @@ class RunFolder(Callback):
             "finished_at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
             "config": self.config,
         }
-        self.summary = summary
         write_atomically(self.folder / "summary.json", json.dumps(summary, indent=1))
-        return accuracy[-1] if accuracy else None
 
-    def closing_table(self) -> str:
-        """What the run came to, as text."""
-        summary = self.summary
-        rows = {"status": summary["status"], "rounds": f"{summary['rounds']} in {duration(summary['seconds'])}"}
-        if summary["test_acc"] is not None:
-            rows["test accuracy"] = f"{100 * summary['test_acc']:.2f} % (best {100 * summary['best_test_acc']:.2f} %)"
-        if self.rows and self.rows[-1].get("pseudo_label_acc", "nan") != "nan":
-            rows["pseudo-labels"] = f"{100 * float(self.rows[-1]['pseudo_label_acc']):.2f} % right"
-        rows["peak memory"] = f"{summary['peak_rss_mb']:.0f} MB"
-        rows["files"] = str(self.folder)
-        return "\n".join(f"{name:>14}  {value}" for name, value in rows.items())
+
+def closing_table(folder: Path, summary: dict[str, Any]) -> str:
+    """What the run came to, as text."""
+    rows = {"status": summary["status"], "rounds": f"{summary['rounds']} in {duration(summary['seconds'])}"}
+    if summary["test_acc"] is not None:
+        rows["test accuracy"] = f"{100 * summary['test_acc']:.2f} % (best {100 * summary['best_test_acc']:.2f} %)"
+    with (folder / "metrics.csv").open(newline="") as file:
+        right = [row["pseudo_label_acc"] for row in csv.DictReader(file)][-1:]
+    if right and right[0] != "nan":
+        rows["pseudo-labels"] = f"{100 * float(right[0]):.2f} % right"
+    several = f" in the first of {summary['processes']} processes" if summary["processes"] > 1 else ""
+    rows["peak memory"] = f"{summary['peak_rss_mb']:.0f} MB{several}"
+    rows["files"] = str(folder)
+    return "\n".join(f"{name:>14}  {value}" for name, value in rows.items())

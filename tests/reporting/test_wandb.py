@@ -104,6 +104,18 @@ def test_a_run_ends_with_partition_confusion_matrix_and_class_accuracy(
     assert (run.run_group, run.job_type, run.display_name) == ("digits", "fed_shvr", "fed_shvr-0")
 
 
+def test_the_first_of_two_processes_writes_the_run(cli: Callable[..., Any], tmp_path: Path) -> None:
+    """W&B begins after the fork and ends with the process; its run has the options, the rounds and the figures."""
+    done = cli("rounds=2", "trainer=cpu", "trainer.devices=2", "hydra.run.dir=w")
+    assert done.returncode == 0, done.stderr
+    logged = history(tmp_path / "w")
+    assert {"test_acc", "partition", "confusion_matrix", "class_accuracy"} <= set(logged)
+    assert logged["test_acc"] == json.loads((tmp_path / "w" / "summary.json").read_text())["test_acc"]
+    config = {update.key for record in ended(tmp_path / "w") for update in record.config.update}
+    config |= {update.key for record in ended(tmp_path / "w") for update in record.run.config.update}
+    assert {"rounds", "algorithm", "partition"} <= {key.split("/")[0] for key in config}
+
+
 def test_the_report_run_has_the_tables_and_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make_sweep(tmp_path / "logs", "fig4", seeds=2)
     out = tmp_path / "out"

@@ -1,6 +1,6 @@
 """The data of a federation: images once in memory, and who holds which of them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -33,6 +33,10 @@ class Federation:
     @property
     def sha256(self) -> str:
         return partition.sha256(self.splits)
+
+    def cast(self, dtype: torch.dtype) -> None:
+        """The images in the precision of the run, once for all processes that will be forked from this one."""
+        self.images = replace(self.images, x=self.images.x.to(dtype), x_test=self.images.x_test.to(dtype))
 
     def pool(self, device: torch.device, dtype: torch.dtype, pseudo_labels: bool) -> Pool:
         """The training set for the clients: labels of unlabelled samples are left out (-1)."""

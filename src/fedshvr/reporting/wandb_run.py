@@ -16,11 +16,15 @@ CHUNK = 2048  # images in one forward pass
 
 
 class RunLogger(WandbLogger):
-    """Ends its W&B run with the job, so that the jobs of a sweep stay separate runs."""
+    """Ends its W&B run with the job, so that the jobs of a sweep stay separate runs.
+
+    The run is begun where it is first written to: with several processes, in the first of them.
+    """
 
     def finalize(self, status: str) -> None:
         super().finalize(status)
-        self.experiment.finish(exit_code=0 if status in ("finished", "stopped", "success") else 1)
+        if self._experiment is not None:
+            self._experiment.finish(exit_code=0 if status in ("finished", "stopped", "success") else 1)
 
 
 def make_logger(project: str, experiment: str, algorithm: str, seed: int, folder: str) -> RunLogger:
