@@ -44,7 +44,7 @@ class Round:
     theta: Tensor
     buffers: Tensor
     c: Tensor  # the server's control variate, empty if the correction has none
-    done: Tensor  # (K,) local steps that each client has made in earlier rounds
+    done: Tensor  # (K,) local steps that each client has made in earlier rounds, in main memory
     group_models: Tensor  # (S, P): what the clients start from if the aggregation keeps groups, else empty
     group_of: list[int]  # each client's row of it
 
@@ -53,6 +53,10 @@ class Round:
         if not len(self.group_models):
             return self.theta.expand(len(clients), -1)
         return self.group_models[[self.group_of[k] for k in clients]]
+
+    def done_of(self, clients: list[int]) -> Tensor:
+        """The local steps that these clients have made, (n,) on the device."""
+        return self.done[clients].to(self.theta.device, non_blocking=True)
 
 
 class Descent:
@@ -125,7 +129,7 @@ class Client(LightningModule):
         d = client_offset(bench, round, [k])
         m = torch.zeros_like(net.theta) if bench.local.momentum else None
         self.descent = Descent(bench, net.params, net.theta, start, None if d is None else d[0], m)
-        done = round.done[k]
+        done = round.done_of([k])[0]
         choices = bench.batcher.choose(Draws(bench.seed, round.index, torch.tensor([k])), self.tau)
         trace: list[Tensor] = []
         step = 0
@@ -169,7 +173,7 @@ def client_state(bench: Bench, round: Round, clients: list[int], copied: bool = 
     if copied:
         state = {name: rows.clone() for name, rows in state.items()}
     if state:
-        bench.objective.begin_client(state, round.start(clients), round.done[clients])
+        bench.objective.begin_client(state, round.start(clients), round.done_of(clients))
     return state
 
 

@@ -4,6 +4,7 @@ Vectors of the size of theta are summed in its type; counts and metrics in `wide
 """
 
 from dataclasses import dataclass
+from math import isfinite
 
 import torch
 from lightning import Trainer
@@ -81,9 +82,9 @@ class Weights:
         self.position = {k: i for i, k in enumerate(cohort)}
 
 
-def stop_if_diverged(means: Tensor, traces: list[tuple[list[int], Tensor]], round: int, eta: float) -> None:
+def stop_if_diverged(means: list[float], traces: list[tuple[list[int], Tensor]], round: int, eta: float) -> None:
     """Raise if a mean is not finite, naming the first local step whose loss is not."""
-    if means.isfinite().all():
+    if all(map(isfinite, means)):
         return
     for clients, trace in traces:
         bad = (~trace[:, :, 0].isfinite()).nonzero()

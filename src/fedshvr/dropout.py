@@ -5,10 +5,12 @@ torch's own dropout draws from one generator, so the masks would depend on the e
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedshvr.stacked import current_vmap, for_all
 from fedshvr.streams import _GOLDEN, _mix, stream_seed
@@ -87,10 +89,17 @@ def keep(numbers: Tensor, path: int, shape: torch.Size, dropped: int) -> Tensor:
 
 
 def draws(forward: Callable[[Tensor], Tensor], x: Tensor) -> bool:
-    """Does this pass take numbers from torch's generator?"""
-    device = x.device
-    state = torch.cuda.get_rng_state if device.type == "cuda" else lambda _: torch.get_rng_state()
-    with torch.no_grad(), torch.random.fork_rng([device] if device.type == "cuda" else []):
-        before = state(device)
+    """Does this pass take numbers from torch's generator, on whatever device?"""
+    with torch.no_grad(), torch.random.fork_rng([]), Watch() as watch:
         forward(x)
-        return not torch.equal(before, state(device))
+    return watch.seen
+
+
+class Watch(TorchDispatchMode):
+    """Notes whether an operation in here is random."""
+
+    seen = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen |= torch.Tag.nondeterministic_seeded in func.tags
+        return func(*args, **(kwargs or {}))

@@ -106,9 +106,10 @@ class Measure:
 
 
 def timed(results: Iterator[Result], report: Callable[[float], None]) -> Iterator[Result]:
-    """Pass the results on and report the seconds in which the clients worked."""
+    """Pass the results on and report the seconds in which the clients worked, up to the end of what is queued."""
     spent, started = 0.0, time.perf_counter()
     for result in results:
+        torch.get_device_module(result.theta.device).synchronize()
         spent += time.perf_counter() - started
         yield result
         started = time.perf_counter()
@@ -131,7 +132,7 @@ def _fit_stack(bench: Bench, round: Round, group: list[int], tau: list[int]) -> 
     state, d = client_state(bench, round, group), client_offset(bench, round, group)
     m = torch.zeros_like(theta_k) if bench.local.momentum else None
     bench.net.module.train()
-    done = round.done[group]
+    done = round.done_of(group)
     choices = bench.batcher.choose(Draws(bench.seed, round.index, torch.tensor(group)), tau[0])
     trace, active, step = [], 0, 0
     for block in bench.batcher.blocks(choices, bench.pool):

@@ -45,7 +45,7 @@ class Federated(LightningModule):
     buffers_: Tensor  # batch-norm statistics
     c: Tensor | None  # the server's control variate
     ema: Tensor | None  # the moving average of theta, if that is evaluated
-    done: Tensor  # (K,) local steps of each client so far
+    done: Tensor  # (K,) local steps of each client so far; in main memory
     group_models: Tensor  # (S, P), empty unless the aggregation keeps groups
 
     def __init__(
@@ -119,6 +119,7 @@ class Federated(LightningModule):
         """Device and precision are settled: lay out the network, the data and this rank's client tables."""
         device, dtype = self.theta.device, self.theta.dtype
         net = FlatNet(self.network, device, dtype)
+        self.done = self.done.cpu()  # the host decides by it: it must not have to wait for the device
         self.owner = owners(self.plan.tau, self.trainer.world_size)
         self.own = own = [k for k, rank in enumerate(self.owner) if rank == self.global_rank]
         check(
@@ -180,7 +181,6 @@ class Federated(LightningModule):
         if self.objective.exchanges(index):
             exchange(self.bench, round, self.owner, self.trainer)
         sums = self._collect(round, own, weights, groups).over_ranks(self.trainer)
-        stop_if_diverged(sums.means, self.traces, index, self.local.eta)
 
         direction = sums.direction if self.aggregation.linear else self.aggregation.combine(sums.moves)
         self.theta.grad = direction.to(self.theta.dtype)
@@ -193,11 +193,10 @@ class Federated(LightningModule):
             self.buffers_.copy_(sums.buffers)
         for g in {groups[k] for k in cohort} if groups else ():
             self.group_models[g] = sums.groups[g]
-        self.done[cohort] += torch.tensor([self.tau[k] for k in cohort], device=self.done.device)
+        self.done[cohort] += torch.tensor([self.tau[k] for k in cohort])
         if self.correction.needs_global_move:
             self._after_round(own, round.theta - self.theta.detach())
-        self._log_round(sums, time.perf_counter() - started)
-        self._log_server_loss(index)
+        self._log_round(sums, index, started)
 
     def _set_steps(self, tau: list[int]) -> None:
         """tau_k and a_k from this round on."""
@@ -285,43 +284,44 @@ class Federated(LightningModule):
             self.correction.after_round(memory, global_move, self.local.eta, self.tau[k])
             table.put([k], memory)
 
-    def _sum_omega_d(self) -> float:
+    def _sum_omega_d(self) -> Tensor:
         """|sum_k omega_k d_k|; d_k is affine in client k's memory and the omega_k sum to 1."""
         name = self.correction.memory
         if not name or self.client_state == "disk":
-            return 0.0 if not name else float("nan")
+            return torch.tensor(float("nan") if name else 0.0)
         table = self.bench.tables[name]
         omega = torch.tensor([self.clients[k].omega for k in table.row_of], dtype=table.dtype, device=table.rows.device)
         weighted = over_ranks((omega @ table.rows).to(self.device), self.trainer)
         d = self.correction.offset(weighted, weighted if self.c is None else self.c)
-        return float(torch.linalg.vector_norm(d)) if d is not None else 0.0
+        return torch.tensor(0.0) if d is None else torch.linalg.vector_norm(d)
 
-    def _log_round(self, sums: Sums, seconds: float) -> None:
-        loss, *parts, drift = sums.means.tolist()
-        correct, count, label_cost, movement = sums.labels.tolist()
+    def _server_loss(self, index: int) -> Tensor:
+        """F(theta^t, v^t) of the new model on all clients' clean data."""
+        now = replace(self._broadcast(index), group_models=self.group_models[:0])
+        return over_ranks(weighted_loss(self.bench, now, self.own, self.plan.omega), self.trainer)
+
+    def _log_round(self, sums: Sums, index: int, started: float) -> None:
+        """Everything that is logged comes from the device in one tensor: nothing else of the round is read."""
+        every, extra = self.server_loss_every, {"sum_omega_d": self._sum_omega_d()}
+        if self.optimality_gap:
+            extra["gap"] = sums.gradient.to(sums.means.dtype).square().sum() + sums.labels[3]
+        if every and (index == 0 or (index + 1) % every == 0):
+            extra["server_loss"] = self._server_loss(index)
+        logged = [sums.means, sums.labels, torch.stack([value.to(sums.means) for value in extra.values()])]
+        read = torch.cat(logged).cpu().split([len(t) for t in logged])
+        (loss, *parts, drift), (correct, count, label_cost, _), more = (t.tolist() for t in read)
+        stop_if_diverged([loss, *parts, drift], self.traces, index, self.local.eta)
         self.row = {
-            "round": self.current_epoch + 1,
+            "round": index + 1,
             "train_loss": loss + label_cost,
             **{f"train_{name}": value for name, value in zip(self.objective.parts, parts, strict=True)},
             "alpha0": self.objective.alpha0,
             "pseudo_label_acc": correct / count if count else float("nan"),
-            "sum_omega_d": self._sum_omega_d(),
+            "sum_omega_d": more[0],
             "drift": drift,
-            "seconds": seconds,
-        }
-        if self.objective.pseudo_labels:
-            self.row["train_label_cost"] = label_cost
-        if self.optimality_gap:
-            self.row["gap"] = float(sums.gradient.to(sums.means.dtype).square().sum()) + movement
-
-    def _log_server_loss(self, index: int) -> None:
-        """F(theta^t, v^t) of the new model on all clients' clean data, in the first round and every n-th."""
-        every = self.server_loss_every
-        if every and (index == 0 or (index + 1) % every == 0):
-            started = time.perf_counter()
-            now = replace(self._broadcast(index), group_models=self.group_models[:0])
-            loss = over_ranks(weighted_loss(self.bench, now, self.own, self.plan.omega), self.trainer)
-            self.row |= {"server_loss": loss.item(), "seconds": self.row["seconds"] + time.perf_counter() - started}
+            "seconds": time.perf_counter() - started,
+            **({"train_label_cost": label_cost} if self.objective.pseudo_labels else {}),
+        } | dict(zip(extra, more, strict=True))
 
     # ---- evaluation, loaders, checkpoints ----------------------------------------------------------------------------
 

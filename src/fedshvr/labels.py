@@ -28,7 +28,7 @@ def relabel(bench: Bench, round: Round, own: list[int], weight_of: dict[int, flo
         net.load(round.start([k])[0], round.buffers)
         samples, weight = bench.unlabeled[k], weight_of.get(k, 0.0)
         draws = Draws(bench.seed, round.index, torch.tensor([k]))
-        moves = draws("label view", (looks, len(samples), augment.numbers))[0].to(pool.x.device)
+        moves = draws("label view", (looks, len(samples), augment.numbers))[0]
         size = CHUNK // looks
         for index, move in zip(samples.split(size), moves.split(size, dim=1), strict=True):
             v = objective.label(mean_logits(net, [augment.apply(pool.x[index], m) for m in move]).to(pool.v.dtype))

@@ -96,7 +96,8 @@ class FlatNet:
     def probe(self, x: Tensor) -> None:
         """Find out with a few images whether the network has random layers beside dropout."""
         self.module.train()
-        self.random = draws(self.untracked, x)
+        with self.no_masks():  # there is no step yet whose number the masks could be made from
+            self.random = draws(self.untracked, x)
 
     def same_masks(self) -> AbstractContextManager[None]:
         """All passes in here drop the same units."""

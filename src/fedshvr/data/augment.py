@@ -7,7 +7,8 @@ from torch import Tensor
 class Augment:
     """Leaves images as they are; the interface of all augmentations.
 
-    Each image needs `numbers` uniform random numbers: `apply` takes images (n, C, H, W) and numbers (n, numbers).
+    Each image needs `numbers` uniform random numbers: `apply` takes images (n, C, H, W) and numbers (n, numbers). The
+    numbers come in main memory wherever the images are, so that what is to be done can be looked up without a wait.
     """
 
     numbers = 0
@@ -28,7 +29,7 @@ class Shift(Augment):
     def apply(self, x: Tensor, uniform: Tensor) -> Tensor:
         _, channels, height, width = x.shape
         table = self._table(height, width, x.device)
-        source = table[(uniform[:, 0] * len(table)).long()]
+        source = table[(uniform[:, 0] * len(table)).long().to(x.device, non_blocking=True)]
         return x.flatten(2).gather(2, source[:, None].expand(-1, channels, -1)).view_as(x)
 
     def _table(self, height: int, width: int, device: torch.device) -> Tensor:

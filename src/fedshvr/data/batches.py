@@ -35,7 +35,10 @@ class Choices(NamedTuple):
         return self._map(lambda t: t[:, start:stop])
 
     def to(self, device: torch.device) -> "Choices":
-        return self._map(lambda t: t.to(device, non_blocking=True))
+        """On the device, but for the augmentations' numbers: see Augment."""
+        labeled, unlabeled = (t.to(device, non_blocking=True) for t in (self.labeled, self.unlabeled))
+        noise = {name: t.to(device, non_blocking=True) for name, t in self.noise.items()}
+        return self._replace(labeled=labeled, unlabeled=unlabeled, noise=noise)
 
     def _map(self, f: Callable[[Tensor], Tensor]) -> "Choices":
         a, b, x, u, noise = self

@@ -32,7 +32,7 @@ class RandAugment(Augment):
 
     def apply(self, x: Tensor, uniform: Tensor) -> Tensor:
         mine = uniform[:, self.weak.numbers :].to(x.dtype)
-        which, strength, square = mine.split([PICKS, PICKS, 3], dim=1)
+        which, (strength, square) = mine[:, :PICKS], mine[:, PICKS:].to(x.device, non_blocking=True).split([PICKS, 3], 1)
         x = self.weak.apply(x, uniform[:, : self.weak.numbers])
         low, high = x.amin((1, 2, 3), keepdim=True), x.amax((1, 2, 3), keepdim=True)
         span = (high - low).clamp_min(torch.finfo(x.dtype).eps)
@@ -44,7 +44,9 @@ class RandAugment(Augment):
 
 def change(z: Tensor, index: Tensor, strength: Tensor) -> None:
     """Change `index` of each image in place, with a strength in [-1, 1]; each change sees its own images only."""
-    of = index.argsort().split(index.bincount(minlength=len(CHANGES)).tolist())
+    counts = index.bincount(minlength=len(CHANGES)).tolist()
+    order, index = (t.to(z.device, non_blocking=True) for t in (index.argsort(), index))
+    of = order.split(counts)
     moved = torch.cat(of[1 : 1 + len(STRONGEST)])
     if len(moved):
         z[moved] = move(z[moved], index[moved] - 1, strength[moved])
