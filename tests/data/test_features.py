@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -16,6 +17,7 @@ from fedshvr.data import features, sources
 from fedshvr.data.features import Affine, Recipe
 from fedshvr.data.fetch import Arrays
 from fedshvr.errors import UserError
+from fedshvr.reporting.sweeps import SCALES
 
 REPOSITORY = Path(__file__).parents[2]
 SMALL = Recipe(patch=3, filters=8, components=12, sample=500)
@@ -124,7 +126,7 @@ def test_no_label_can_reach_the_features() -> None:
 def cifar(monkeypatch: pytest.MonkeyPatch) -> Arrays:
     """Small images in the place of CIFAR-10's, and a small recipe."""
     labels = partial(np.random.default_rng(0).integers, 0, 10, dtype=np.uint8)
-    arrays = Arrays(images(60), labels(size=60), images(10, seed=5), labels(size=10))
+    arrays = Arrays(images(400), labels(size=400), images(10, seed=5), labels(size=10))
     monkeypatch.setitem(sources.DIGESTS, "cifar10", sources.digest(arrays))
     monkeypatch.setattr(sources, "gather", lambda *_: arrays)
     monkeypatch.setattr(sources, "RECIPE", SMALL)
@@ -158,7 +160,7 @@ def test_features_are_computed_once_and_then_need_no_images(
     assert len(computed) == 1
     assert torch.equal(first.x, second.x)
     assert torch.equal(first.x_test, second.x_test)
-    assert (first.x.shape, first.x_test.shape, first.x.dtype) == ((60, 12), (10, 12), torch.float32)
+    assert (first.x.shape, first.x_test.shape, first.x.dtype) == ((400, 12), (10, 12), torch.float32)
     assert (second.y.tolist(), second.y_test.tolist()) == (cifar.y.tolist(), cifar.y_test.tolist())
     assert (second.y.dtype, second.classes[3]) == (torch.int64, "cat")
     assert not list(tmp_path.glob("*.partial"))
@@ -211,3 +213,63 @@ def test_without_network_and_images_the_refusal_names_both(tmp_path: Path) -> No
 def test_vectors_have_one_scaling(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"data\.scaling=unit: must be normalized for cifar10_features"):
         sources.load("cifar10_features", tmp_path, scaling="unit")
+
+
+# --- runs ---
+
+TINY = ["scale=smoke", "partition.clients=4", "partition.unlabeled=120", "model.width=0.1"]
+
+
+@pytest.fixture
+def start(cifar: Arrays, tmp_path: Path, train: Callable) -> Callable:
+    """A run on the features of small images."""
+    return partial(train, "experiment=cifar_features_mismatch1", f"paths.data={tmp_path}", *TINY)
+
+
+@pytest.mark.parametrize(("ratio", "name"), [(0, "0"), (0.25, "025"), (0.5, "05"), (0.75, "075"), (1, "1")])
+def test_an_experiment_is_the_papers_federation_on_vectors(ratio: float, name: str) -> None:
+    vectors, paper = (compose_train(f"experiment=cifar_{kind}mismatch{name}") for kind in ("features_", ""))
+    assert vectors.partition == paper.partition
+    assert (vectors.partition.mismatch_ratio, vectors.partition.unlabeled) == (ratio, 20000)
+    assert (vectors.data.name, list(vectors.model.hidden)) == ("cifar10_features", [200])
+    rounds = [compose_train(f"experiment=cifar_features_mismatch{name}", f"scale={s}").rounds for s in SCALES]
+    assert rounds == [200, 100, 2]
+
+
+@pytest.mark.parametrize("algorithm", ["fed_shvr", "fed_mt", "fed_mixmatch", "fed_vat", "fedmatch"])
+def test_methods_run_on_vectors(start: Callable, algorithm: str) -> None:
+    run = start(f"algorithm={algorithm}", "rounds=2")
+    assert run.summary["status"] == "finished"
+    assert [float(row["test_acc"]) >= 0 for row in run.rows] == [True, True]
+    assert (run.folder / "partition.png").is_file()
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["augment=translate2"], "augment: Shift changes images, but data.name=cifar10_features has vectors; use augment=none"),
+        (
+            ["algorithm=fed_fixmatch", "augment_strong=randaugment"],
+            "augment_strong: RandAugment changes images, but data.name=cifar10_features has vectors; use augment_strong=none",
+        ),
+        (["model=cnn13"], "model=cnn13: needs images, not vectors of 12 (use model=mlp)"),
+    ],
+)
+def test_what_needs_images_is_refused_in_one_sentence(start: Callable, options: list[str], sentence: str) -> None:
+    with pytest.raises(SystemExit, match=f"^{re.escape(f'error: {sentence}')}$"):
+        start(*options)
+
+
+def test_a_view_that_nobody_asks_for_is_no_reason_to_refuse(start: Callable) -> None:
+    assert start("algorithm=fedavg", "augment_strong=randaugment").summary["status"] == "finished"
+
+
+@pytest.mark.network
+@pytest.mark.slow
+def test_the_real_features_teach_fedavg(train: Callable) -> None:
+    root = os.environ.get("DATA_DIR", REPOSITORY / "data")
+    data = sources.load("cifar10_features", root)
+    assert (data.x.shape, data.x_test.shape) == ((50000, 512), (10000, 512))
+    torch.testing.assert_close(data.x.std(0, correction=0), torch.ones(512), rtol=0, atol=1e-3)
+    run = train("experiment=cifar_features_mismatch0", "algorithm=fedavg", f"paths.data={root}", "rounds=20")
+    assert run.summary["test_acc"] > 0.4
