@@ -17,6 +17,8 @@ from fedshvr.reporting.paper import ITEMS
 from fedshvr.reporting.sweeps import SCALES, find
 
 PAPER = ("table1", "fig2a", "fig2b", "fig3a", "fig3b", "fig4", "fig5", "fig6a", "fig6b", "theorem1")
+FEATURES = ("fig6a_features", "fig6b_features")  # the paper's Fig. 6 in another setting: items of their own
+SWEEPS = (*PAPER, *FEATURES)
 
 
 def report(cfg: DictConfig) -> list[Item]:
@@ -45,11 +47,11 @@ def report(cfg: DictConfig) -> list[Item]:
 
 
 def make_items(cfg: DictConfig, collection: Collection) -> list[Item]:
-    """The items asked for: the paper's, and one for each other experiment that has runs."""
-    found = {name: find(name, collection.runs, cfg.scale) for name in PAPER}
-    claimed = set().union(*(found[name].claimed for name in PAPER))
+    """The items asked for: the paper's, those with features, and one for each other experiment that has runs."""
+    found = {name: find(name, collection.runs, cfg.scale) for name in SWEEPS}
+    claimed = set().union(*(found[name].claimed for name in SWEEPS))
     others = {i.key: i for i in other_items([r for r in collection.runs if r.folder not in claimed], cfg.scale)}
-    names = wanted(cfg["items"], [*PAPER, *others])
+    names = wanted(cfg["items"], [*SWEEPS, *others])
     makers = ITEMS | {"fig5": partial(fig5, cache=Path(cfg.out) / "cache", **cfg.landscape)}
     return [others[name] if name in others else makers[name](found[name]) for name in names]
 
