@@ -37,7 +37,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Affine:
-    """x -> matrix x + offset: a normalised patch to its responses, or raw features to standardised components."""
+    """x -> matrix x + offset: a normalised patch to its responses, or raw features to principal components."""
 
     matrix: Tensor
     offset: Tensor
@@ -112,7 +112,11 @@ def respond(x: Bytes, bank: Affine, recipe: Recipe) -> Tensor:
 
 
 def principal(raw: Tensor, components: int) -> Affine:
-    """To the first principal components of the standardised features, each scaled to variance 1."""
+    """To the first principal components of the standardised features, with one scale for all: mean variance 1.
+
+    Scaled one by one, the last components would count as much as the first: on 10,000 images held out of the training
+    set Fed-SHVR was 3 points worse after 20 rounds, and FedAvg 12 (one seed).
+    """
     from scipy.linalg import eigh
 
     n, size = raw.shape
@@ -128,7 +132,7 @@ def principal(raw: Tensor, components: int) -> Affine:
     values, vectors = eigh(correlation.numpy(), subset_by_index=[size - components, size - 1])
     values, vectors = torch.from_numpy(values).flip(0), torch.from_numpy(vectors).flip(1)
     vectors = vectors * vectors.gather(0, vectors.abs().argmax(0, keepdim=True)).sign()  # eigenvectors have no sign
-    matrix = (vectors / values.clamp_min(1e-12).sqrt()).T / std
+    matrix = vectors.T / values.mean().sqrt() / std
     return Affine(matrix.float(), -(matrix @ mean).float())
 
 
