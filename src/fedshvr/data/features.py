@@ -53,6 +53,7 @@ def compute(x: Bytes, x_test: Bytes, recipe: Recipe) -> tuple[Tensor, Tensor]:
             bar.update(len(x[rows]))
         bar.set_postfix_str("principal components")
         to_components = principal(raw, recipe.components)
+        bar.set_postfix_str("")
         test = torch.empty(len(x_test), recipe.components)
         for rows in _slices(len(x_test), CHUNK):
             test[rows] = _project(respond(x_test[rows], bank, recipe), to_components)
