@@ -22,7 +22,7 @@ from fedshvr.collect import Diverged
 from fedshvr.cores import lay_out
 from fedshvr.cpu import keep_freed_memory
 from fedshvr.data import sources
-from fedshvr.data.augment import Augment
+from fedshvr.data.augment import Augment, check_vectors
 from fedshvr.data.federation import Federation
 from fedshvr.errors import UserError, check
 from fedshvr.federated import Federated
@@ -117,6 +117,9 @@ def build(cfg: DictConfig) -> tuple[Federation, Federated]:
     images = sources.load(**cfg.data)
     local = instantiate(cfg.client)
     objective = instantiate(cfg.algorithm.objective)
+    augments = {"clean": Augment(), "weak": instantiate(cfg.augment), "strong": instantiate(cfg.augment_strong)}
+    if images.x.dim() == 2:
+        check_vectors(images.name, (*objective.views, *objective.label_views), augments)
     splits = instantiate(cfg.partition)(images.y.numpy())
     plan = make_plan(splits, local, objective.uses_unlabeled, cfg.reveal_labels, cfg.weighting)
     federation = Federation(images, splits, plan)
@@ -130,7 +133,7 @@ def build(cfg: DictConfig) -> tuple[Federation, Federated]:
         aggregation=instantiate(cfg.algorithm.aggregation),
         local=local,
         server=instantiate(cfg.server),
-        augments={"clean": Augment(), "weak": instantiate(cfg.augment), "strong": instantiate(cfg.augment_strong)},
+        augments=augments,
         seed=cfg.seed,
         participation=cfg.participation,
         buffers=cfg.buffers,

@@ -82,6 +82,21 @@ def test_accuracy_against_a_setting(tmp_path: Path, make: Report) -> None:
     assert item.table.rows[0][2] == by_hand(last)
 
 
+def test_features_and_cnn13_never_share_a_cell(tmp_path: Path, make: Report) -> None:
+    for name in ("cifar_mismatch05", "cifar_features_mismatch05"):
+        make_run(tmp_path / name, {"experiment": name}, seed=0)
+    items = make(items=["fig6a", "fig6b", "fig6a_features", "fig6b_features"])
+    shown = {key: [run.folder.name for run in item.runs] for key, item in items.items()}
+    assert shown == {
+        "fig6a": ["cifar_mismatch05"],
+        "fig6b": ["cifar_mismatch05"],
+        "fig6a_features": ["cifar_features_mismatch05"],
+        "fig6b_features": ["cifar_features_mismatch05"],
+    }
+    assert all("fixed features" in items[key].title for key in ("fig6a_features", "fig6b_features"))
+    assert "Not the paper's network" in items["fig6b_features"].note
+
+
 def test_rounds_to_reach_an_accuracy() -> None:
     reached = dict(zip(LEVELS, first_reach(np.array([0.1, 0.24, 0.2, 0.41])).tolist(), strict=True))
     assert [reached[level] for level in (20, 24, 28, 40)] == [2, 2, 4, 4]
@@ -114,7 +129,7 @@ def test_other_runs_are_grouped_by_what_they_vary(tmp_path: Path, make: Report) 
 
 def test_empty_logs_say_what_to_run_first(make: Report, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     items = make()
-    assert len(items) == len(SWEEPS)
+    assert tuple(items) == SWEEPS
     assert "python src/train.py -m sweep=smoke" in capsys.readouterr().out
     assert "python src/train.py -m sweep=smoke" in (tmp_path / "out" / "index.html").read_text()
     assert "| — |" in (tmp_path / "out" / "table1.md").read_text()  # missing, not invented

@@ -7,7 +7,7 @@ from fabricate import make_run, make_sweep
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 
-from fedshvr.reporting.build import PAPER
+from fedshvr.reporting.build import PAPER, SWEEPS
 from fedshvr.reporting.collect import Run, collect
 from fedshvr.reporting.sweeps import CONFIGS, find, grid, wanted
 
@@ -21,7 +21,14 @@ def test_the_papers_grid_with_five_seeds(name: str) -> None:
     assert len(plan.cells()) == (CELLS | {"theorem1": 2})[name]
 
 
-@pytest.mark.parametrize("name", [*PAPER, "smoke"])
+def test_the_grids_with_features_are_those_of_fig6_with_three_seeds() -> None:
+    for name in ("fig6a", "fig6b"):
+        plan = grid(f"{name}_features")
+        assert plan.seeds == [0, 1, 2]
+        assert str(plan.cells()).replace("_features", "") == str(grid(name).cells())
+
+
+@pytest.mark.parametrize("name", [*SWEEPS, "smoke"])
 def test_a_sweep_composes_and_gives_what_its_cells_ask_for(name: str) -> None:
     plan = grid(name)
     cell = plan.cells()[-1]
@@ -29,7 +36,7 @@ def test_a_sweep_composes_and_gives_what_its_cells_ask_for(name: str) -> None:
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
         overrides = [f"sweep={name}", "scale=laptop", *(f"{k}={v}" for k, v in cell.items())]
         cfg = compose("train", overrides=overrides, return_hydra_config=True)
-    assert cfg.rounds == {"mnist": 100, "cifar10": 10, "digits": 40}[cfg.data.name]
+    assert cfg.rounds == {"mnist": 100, "cifar10": 10, "cifar10_features": 100, "digits": 40}[cfg.data.name]
     choices = cfg.hydra.runtime.choices
     for key, value in wanted(plan, cell).items():
         got = choices[key] if key in choices else eval(f"cfg.{key}", {"cfg": cfg})

@@ -1,7 +1,13 @@
 """Augmentation of image tensors in batches: every geometric change is one row of an index table, then one gather."""
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor
+
+from fedshvr.errors import check
+
+OPTIONS = {"weak": "augment", "strong": "augment_strong"}
 
 
 class Augment:
@@ -47,3 +53,13 @@ class Shift(Augment):
         shifts = torch.arange(-self.pixels, self.pixels + 1)
         index = (torch.arange(size) + shifts[:, None]).abs()
         return torch.where(index >= size, 2 * (size - 1) - index, index)
+
+
+def check_vectors(name: str, views: Iterable[str], augments: dict[str, Augment]) -> None:
+    """Refuse views that need images, of a data set whose samples are vectors."""
+    for view in sorted({"weak", *views} & OPTIONS.keys()):  # the labelled samples are seen in the weak view
+        option, kind = OPTIONS[view], type(augments[view]).__name__
+        check(
+            augments[view].numbers == 0,
+            f"{option}: {kind} changes images, but data.name={name} has vectors; use {option}=none",
+        )

@@ -1,21 +1,18 @@
-"""Image data sets as scaled tensors: cached, verified, and fetched once if need be."""
+"""Data sets as scaled tensors: cached, verified, and fetched or computed once if need be."""
 
-import hashlib
 import http.client
+import json
 import logging
-import os
 import tempfile
-import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
-from filelock import FileLock
 from torch import Tensor
 
+from fedshvr.data import cache, features
+from fedshvr.data.cache import CacheError
 from fedshvr.data.fetch import Arrays, Bytes, origins
 from fedshvr.errors import UserError, check
 
@@ -23,10 +20,14 @@ log = logging.getLogger(__name__)
 
 SCALINGS = ("normalized", "unit")
 DIGIT_NAMES = tuple("0123456789")
+CIFAR_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+FEATURES = "cifar10_features"  # vectors computed from cifar10
+RECIPE = features.Recipe()
 CLASSES = {
     "digits": DIGIT_NAMES,
     "mnist": DIGIT_NAMES,
-    "cifar10": ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
+    "cifar10": CIFAR_NAMES,
+    FEATURES: CIFAR_NAMES,
     "fashion_mnist": (
         *("T-shirt/top", "trouser", "pullover", "dress", "coat"),
         *("sandal", "shirt", "sneaker", "bag", "ankle boot"),
@@ -59,7 +60,7 @@ FETCH_ERRORS = (OSError, RuntimeError, ValueError, http.client.HTTPException)
 
 @dataclass(frozen=True)
 class ImageData:
-    """Images float32 (N, C, H, W), contiguous and scaled; labels int64 (N,)."""
+    """Images float32 (N, C, H, W), or vectors (N, features), contiguous and scaled; labels int64 (N,)."""
 
     name: str
     x: Tensor
@@ -73,6 +74,10 @@ def load(name: str, root: str | Path, download: bool = True, scaling: str = "nor
     """A data set by name, from root/name.npz or, if that is missing, from wherever it can be had."""
     check(name in CLASSES, f"data.name={name}: must be one of {', '.join(CLASSES)}")
     check(scaling in SCALINGS, f"data.scaling={scaling}: must be one of {', '.join(SCALINGS)}")
+    if name == FEATURES:
+        check(scaling == "normalized", f"data.scaling={scaling}: must be normalized for {FEATURES}")
+        x, y, x_test, y_test = map(torch.from_numpy, cached_features(Path(root), download).values())
+        return ImageData(name, x, y.long(), x_test, y_test.long(), CLASSES[name])
     raw = digits() if name == "digits" else cached(name, Path(root), download)
     peak = 16 if name == "digits" else 255
     x, x_test = (_unit(images, peak) for images in (raw.x, raw.x_test))
@@ -104,10 +109,6 @@ def digits() -> Arrays:
     return Arrays(x, y, x_test, y_test)
 
 
-class CacheError(Exception):
-    """The cache file is missing or damaged; the text names it."""
-
-
 def cached(name: str, root: Path, download: bool) -> Arrays:
     """The arrays in root/name.npz; if need be they are gathered and written first, by one process at a time."""
     path = root / f"{name}.npz"
@@ -116,7 +117,7 @@ def cached(name: str, root: Path, download: bool) -> Arrays:
     except CacheError as problem:
         if not download and not (root / name).is_dir():
             raise UserError(_refusal(name, root, download, [str(problem)])) from None
-    with _locked(root, name):
+    with cache.locked(root, name):
         try:
             return read_cache(path, name)  # another process may have written it while this one waited
         except CacheError as problem:
@@ -152,7 +153,7 @@ def _refusal(name: str, root: Path, download: bool, failures: list[str]) -> str:
 
 
 def digest(arrays: Arrays) -> tuple[str, ...]:
-    return tuple(hashlib.sha256(np.ascontiguousarray(array).data).hexdigest() for array in arrays)
+    return cache.sums(arrays)
 
 
 def _checked(name: str, arrays: Arrays) -> Arrays:
@@ -162,32 +163,34 @@ def _checked(name: str, arrays: Arrays) -> Arrays:
 
 
 def read_cache(path: Path, name: str) -> Arrays:
-    if not path.exists():
-        raise CacheError(f"{path} is missing")
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = Arrays(**{field: file[field] for field in Arrays._fields})
-            known = DIGESTS.get(name) or tuple(file["digest"].tolist())
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as problem:
-        raise CacheError(f"{path} is damaged ({problem})") from None
-    if digest(arrays) != known:
-        raise CacheError(f"{path} is damaged (its SHA-256 sums are not those of {name})")
-    return arrays
+    return Arrays(**cache.read(path, Arrays._fields, known=DIGESTS.get(name, ())))
 
 
 def write_cache(path: Path, arrays: Arrays) -> None:
-    """Written beside its place and then moved there: a reader sees a whole file or none."""
-    partial = path.with_suffix(".partial")
-    with open(partial, "wb") as file:
-        np.savez(file, digest=np.array(digest(arrays)), **arrays._asdict())
-    os.replace(partial, path)
+    cache.write(path, arrays._asdict())
 
 
-@contextmanager
-def _locked(root: Path, name: str) -> Iterator[None]:
+def cached_features(root: Path, download: bool) -> dict[str, np.ndarray]:
+    """x, y, x_test, y_test of root/cifar10_features.npz; if need be they are computed and written first.
+
+    The last bits of a float32 product differ between machines, so no sum can be listed for all of them: the file is
+    compared with the sums noted when it was computed, and with what it would be computed from now.
+    """
+    path = root / f"{FEATURES}.npz"
+    provenance = json.dumps(asdict(RECIPE) | {"cifar10": DIGESTS["cifar10"]})
     try:
-        root.mkdir(parents=True, exist_ok=True)
-        with FileLock(root / f".{name}.lock"):
-            yield
-    except OSError as problem:
-        raise UserError(f"data.root={root}: must be a folder that can be written ({problem})") from None
+        return cache.read(path, Arrays._fields, provenance=provenance)
+    except CacheError as problem:
+        try:
+            raw = cached("cifar10", root, download)
+        except UserError as refusal:
+            raise UserError(f"data.name={FEATURES}: {problem}, and it is computed from cifar10\n{refusal}") from None
+    with cache.locked(root, FEATURES):
+        try:
+            return cache.read(path, Arrays._fields, provenance=provenance)  # another process may have written it
+        except CacheError as problem:
+            log.warning("%s; computing it, which takes minutes, once", problem)
+        x, x_test = features.compute(raw.x, raw.x_test, RECIPE)
+        arrays = Arrays(x.numpy(), raw.y, x_test.numpy(), raw.y_test)._asdict()
+        cache.write(path, arrays, provenance)
+        return arrays

@@ -12,7 +12,7 @@ class CNN13(nn.Module):
 
     def __init__(
         self,
-        input_shape: tuple[int, int, int],
+        input_shape: tuple[int, ...],
         classes: int,
         width: float = 1.0,
         norm: str = "batch",
@@ -22,6 +22,7 @@ class CNN13(nn.Module):
         check(norm in NORMS, f"model.norm={norm}: must be one of {', '.join(NORMS)}")
         check(width > 0, f"model.width={width}: must be positive")
         check(0 <= dropout < 1, f"model.dropout={dropout}: must be at least 0 and below 1")
+        check(len(input_shape) == 3, f"model=cnn13: needs images, not vectors of {input_shape[0]} (use model=mlp)")
         check(
             min(input_shape[1:]) >= 12,
             f"model=cnn13: images of {input_shape[1]}x{input_shape[2]} are too small, the smallest is 12x12 "
