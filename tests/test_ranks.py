@@ -39,3 +39,7 @@ def start(rank: int, port: str, target: Path) -> subprocess.Popen:
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_two_ranks_are_one(of_two: dict[str, Tensor], algorithm: str) -> None:
     torch.testing.assert_close(of_two[algorithm], ranks.theta(algorithm, 1), rtol=0, atol=1e-10)
+
+
+def test_two_ranks_measure_what_one_does(of_two: dict[str, Tensor]) -> None:
+    torch.testing.assert_close(of_two["evaluation"], ranks.evaluation(1), rtol=1e-10, atol=0)

@@ -19,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from fedshvr.collect import Diverged
 from fedshvr.cpu import keep_freed_memory, share_cores
-from fedshvr.data import sources
+from fedshvr.data import partition, sources
 from fedshvr.data.augment import Augment
 from fedshvr.data.federation import Federation
 from fedshvr.errors import UserError, check
@@ -28,12 +28,12 @@ from fedshvr.plan import make_plan
 from fedshvr.profiling import Profile
 from fedshvr.progress import Progress
 from fedshvr.reporting.wandb_run import RunEnd
-from fedshvr.runfolder import RunFolder, finished_before, plan_table, write_failure, write_partition
+from fedshvr.runfolder import RunFolder, finished_before, plan_table, score, write_failure, write_partition
 from fedshvr.streams import stream_seed
 
 
 def run(cfg: DictConfig) -> float | None:
-    """Train and return the last test accuracy; bad input and divergence end in one sentence.
+    """Train and return the last accuracy (`runfolder.score`); bad input and divergence end in one sentence.
 
     A job of a sweep that has finished before is skipped, one that was broken off goes on, and one that fails leaves
     its reason in summary.json without stopping the others.
@@ -44,7 +44,7 @@ def run(cfg: DictConfig) -> float | None:
     config = cast(dict[str, Any], OmegaConf.to_container(cfg, resolve=True))
     if sweep and (before := finished_before(folder, config)):
         print(f"{folder}: finished before, skipped")
-        return before["test_acc"]
+        return score(before)
     try:
         return _run(cfg, config, "last" if sweep else cfg.ckpt_path)
     except Exception as raised:
@@ -104,9 +104,10 @@ def build(cfg: DictConfig) -> tuple[Federation, Federated]:
     images = sources.load(**cfg.data)
     local = instantiate(cfg.client)
     objective = instantiate(cfg.algorithm.objective)
-    splits = instantiate(cfg.partition)(images.y.numpy())
+    held_out = partition.hold_out(images.y.numpy(), cfg.validation, cfg.seed)
+    splits = partition.of_the_rest(images.y.numpy(), held_out, instantiate(cfg.partition))
     plan = make_plan(splits, local, objective.uses_unlabeled, cfg.reveal_labels, cfg.weighting)
-    federation = Federation(images, splits, plan)
+    federation = Federation(images, splits, plan, held_out)
     torch.manual_seed(stream_seed(cfg.seed, "network"))  # every method starts from the same theta
     network = instantiate(cfg.model, input_shape=tuple(images.x.shape[1:]), classes=len(images.classes))
     module = Federated(
