@@ -26,6 +26,8 @@ from fedshvr.data.allocation import (
 from fedshvr.errors import check
 from fedshvr.streams import stream_seed
 
+UNLABELED_SPLITS = ("dirichlet", "iid")
+
 
 @dataclass(frozen=True)
 class Split:
@@ -62,6 +64,7 @@ def two_class_labels(
     unlabeled: int | None = None,
     concentration: float = 0.1,
     size_range: Sequence[float] = (0.728, 1.349),
+    unlabeled_split: str = "dirichlet",
     seed: int,
 ) -> list[Split]:
     """The paper's MNIST Non-IID: few labelled classes; class proportions ~ Dir(concentration) client by client.
@@ -71,13 +74,21 @@ def two_class_labels(
     symmetric Dirichlet does not care which class gets which share, so each client's shares are first given to the
     classes with most samples left: then the fit changes little. On MNIST, 10 clients, seeds 0 to 19, a client's class
     entropy is 0.85 nats on average, as that of Dir(0.1); with the shares left as drawn it is 1.01.
+
+    With unlabeled_split=iid the labelled sets are the same, and the unlabelled ones equal, blindly drawn parts.
     """
+    check(
+        unlabeled_split in UNLABELED_SPLITS,
+        f"unlabeled_split={unlabeled_split}: must be one of {', '.join(UNLABELED_SPLITS)}",
+    )
     low, high = size_range
     check(0 <= low <= 1 <= high, f"size_range={[low, high]}: must be two factors of the mean size that bracket 1")
     _check_concentration(concentration)
     dealer = _Dealer(y, clients, labeled_per_client, labeled_total, seed)
     labeled = dealer.deal_labeled(dealer.some_classes("classes_per_client", classes_per_client))
     total = dealer.unlabeled_total(unlabeled)
+    if unlabeled_split == "iid":
+        return dealer.splits(labeled, dealer.draw(spread(total, clients)))
     sizes = bounded_sizes(total, clients, low, high, dealer.rng)
     proportions = dealer.rng.dirichlet(np.full(dealer.classes, concentration), clients)
     pool = dealer.pool(total)
