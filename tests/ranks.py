@@ -22,6 +22,9 @@ SOONER = {
     "fedmatch": ["algorithm.objective.helpers_every=2"],
 }
 ROUNDS = 3
+VARIANTS = {  # further runs of fed_shvr, by name
+    "relabel=epoch": ["algorithm.objective.relabel=epoch", "algorithm.objective.label_view=weak", "client.epochs=2"],
+}
 
 
 def trained(algorithm: str, ranks: int, *overrides: str, evaluate: bool = False) -> Federated:
@@ -61,6 +64,7 @@ if __name__ == "__main__":
     target, *algorithms = sys.argv[1:]
     size, rank = int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_RANK"])  # Lightning removes them after use
     thetas = {algorithm: theta(algorithm, size) for algorithm in algorithms}
+    thetas |= {name: theta("fed_shvr", size, *overrides) for name, overrides in VARIANTS.items()}
     thetas["evaluation"] = evaluation(size)
     if rank == 0:
         torch.save(thetas, target)

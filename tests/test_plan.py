@@ -11,7 +11,7 @@ from fedshvr.data.partition import Split
 from fedshvr.errors import UserError
 from fedshvr.objectives.base import Objective
 from fedshvr.objectives.supervised import Supervised
-from fedshvr.plan import LocalSGD, local_steps, make_plan
+from fedshvr.plan import LocalSGD, epoch_starts, local_steps, make_plan
 from fedshvr.streams import Draws
 
 
@@ -48,6 +48,23 @@ def test_ceil_keeps_the_last_batch_of_an_epoch(
 ) -> None:
     local = LocalSGD(eta=0.1, epochs=epochs, batch_labeled=batch, batch_unlabeled=batch, rounding="ceil")
     assert local_steps(labeled, unlabeled, local) == tau
+
+
+@pytest.mark.parametrize(
+    ("tau", "epochs", "starts"),
+    [
+        (371, 2, {186: 1}),  # 185.5
+        (12, 3, {4: 1, 8: 2}),
+        (5, 1.5, {4: 1}),
+        (7, 1, {}),
+        (7, 0.5, {}),
+        (2, 5, {1: 2}),  # epochs 1 and 2 begin before step 1, 3 and 4 after it
+        (1, 3, {}),
+        (58, 0.58, {}),
+    ],
+)
+def test_where_the_epochs_of_a_round_begin(tau: int, epochs: float, starts: dict[int, int]) -> None:
+    assert epoch_starts(tau, epochs) == starts
 
 
 def test_a_supervised_client_counts_its_labels_alone() -> None:

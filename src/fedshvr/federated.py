@@ -26,7 +26,7 @@ from fedshvr.data.federation import Federation
 from fedshvr.engine import pick_engine
 from fedshvr.errors import check
 from fedshvr.helpers import exchange
-from fedshvr.labels import CHUNK, relabel, weighted_gradient, weighted_loss
+from fedshvr.labels import relabel, weighted_gradient, weighted_loss
 from fedshvr.memory import PLACES, make_table
 from fedshvr.objectives.base import MODEL, Objective
 from fedshvr.plan import LocalSGD, owners
@@ -36,6 +36,7 @@ from fedshvr.vector import FlatNet, flatten, wide
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 BUFFERS = ("average", "local")
 EVALUATE = ("theta", "ema")
+CHUNK = 2048  # test images in one forward pass
 
 
 class Federated(LightningModule):

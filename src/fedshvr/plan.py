@@ -81,10 +81,11 @@ def local_steps(labeled: int, unlabeled: int, local: LocalSGD) -> int:
     return max(1, *(ceil(epochs * ceil(Fraction(n, batch))) for n, batch in sets))
 
 
-def epoch_starts(tau: int, epochs: float) -> list[int]:
-    """The steps of a round with which its epochs 1, 2, .. begin: the first s with E s / tau >= e. Epoch 0 is left out."""
-    length = tau / Fraction(str(epochs))
-    return [ceil(e * length) for e in range(1, ceil(Fraction(str(epochs))))]
+def epoch_starts(tau: int, epochs: float) -> dict[int, int]:
+    """{first step: epoch} of a round's epochs 1, 2, ..: epoch e begins with the first step s with E s / tau >= e."""
+    exact = Fraction(str(epochs))
+    starts = {ceil(e * tau / exact): e for e in range(1, ceil(exact))}
+    return {step: e for step, e in starts.items() if step < tau}
 
 
 def make_plan(
