@@ -24,6 +24,8 @@ MADE: dict[str, Callable[[], Objective]] = {
     "soft": lambda: SoftPseudoLabel(1.0, 0.75, 0.1, RAMP),
     "soft_clean": lambda: SoftPseudoLabel(1.0, 0.75, 0.1, RAMP, label_view="clean"),
     "soft_mean4": lambda: SoftPseudoLabel(1.0, 0.75, 0.1, RAMP, label_view="mean4"),
+    "hard_epoch": lambda: HardPseudoLabel(1.0, RAMP, "epoch", "weak"),
+    "soft_epoch": lambda: SoftPseudoLabel(1.0, 0.75, 0.1, RAMP, relabel="epoch", label_view="mean4"),
     "soft_step": lambda: SoftPseudoLabel(1.0, 0.75, 0.1, RAMP, relabel="step", label_view="weak"),
     "teacher_client": lambda: MeanTeacher(5.0, 0.9, RAMP, "client"),
     "teacher_global": lambda: MeanTeacher(5.0, 0.9, RAMP, "global"),

@@ -34,6 +34,7 @@ class Soft:
     alpha2: float
     ramp: float
     exponent: str = "final"  # of Lemma 1: alpha0/alpha1 at the end of the ramp, or the current one
+    relabel: str = "round"  # or "epoch": also from theta_k, whenever a client begins a further epoch of its round
 
 
 @dataclass(frozen=True)
@@ -89,10 +90,10 @@ class FedAvg:
             self.remember(theta_k, theta_new)
             self.theta = theta_new
 
-    def label(self, U: Tensor) -> None:
+    def label(self, U: Tensor, theta: Tensor | None = None) -> None:
         """Lemma 1: v = f^(alpha0/alpha1) / sum f^(alpha0/alpha1) at theta; the hard label if alpha1 = 0."""
         assert self.soft
-        f = predict(self.theta, self.data.x[U], self.data.C)
+        f = predict(self.theta if theta is None else theta, self.data.x[U], self.data.C)
         if self.soft.alpha1:
             power = f ** ((self.soft.alpha0 if self.soft.exponent == "final" else self.alpha0) / self.soft.alpha1)
             self.v[U] = power / power.sum(1, keepdim=True)
@@ -104,6 +105,9 @@ class FedAvg:
         a, theta_k, m = self.local, self.theta, torch.zeros_like(self.theta)
         self.mean_g[k] = 0
         for s in range(self.tau[k]):
+            epoch, before = (int(a.E * step / self.tau[k]) for step in (s, max(s - 1, 0)))
+            if self.soft and self.soft.relabel == "epoch" and epoch > before:
+                self.label(self.data.U[k], theta_k)
             g = self.gradient(theta_k, xi[s], zeta[s]) + a.decay * theta_k
             self.mean_g[k] += g / self.tau[k]
             m = a.rho * m + g + self.d(k) + self.pull(theta_k)

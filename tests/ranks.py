@@ -12,6 +12,7 @@ from lightning import Trainer
 from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor
 
+from fedshvr.federated import Federated
 from fedshvr.run import build, quiet
 
 TINY = ["partition.clients=5", "partition.unlabeled=100", "client.epochs=0.5", "client.batch_unlabeled=8"]
@@ -21,10 +22,13 @@ SOONER = {
     "fedmatch": ["algorithm.objective.helpers_every=2"],
 }
 ROUNDS = 3
+VARIANTS = {  # further runs of fed_shvr, by name
+    "relabel=epoch": ["algorithm.objective.relabel=epoch", "algorithm.objective.label_view=weak", "client.epochs=2"],
+}
 
 
-def theta(algorithm: str, ranks: int, *overrides: str, evaluate: bool = False) -> Tensor:
-    """The model after a few rounds in float64, and its moving average."""
+def trained(algorithm: str, ranks: int, *overrides: str, evaluate: bool = False) -> Federated:
+    """After a few rounds in float64."""
     module = build(compose_train(f"algorithm={algorithm}", *TINY, *SOONER.get(algorithm, []), *overrides))[1]
     Trainer(
         max_epochs=ROUNDS,
@@ -40,7 +44,19 @@ def theta(algorithm: str, ranks: int, *overrides: str, evaluate: bool = False) -
         limit_val_batches=int(evaluate),
         num_sanity_val_steps=0,
     ).fit(module)
+    return module
+
+
+def theta(algorithm: str, ranks: int, *overrides: str, evaluate: bool = False) -> Tensor:
+    """The model, and its moving average."""
+    module = trained(algorithm, ranks, *overrides, evaluate=evaluate)
     return torch.stack([module.theta.detach(), module.ema])
+
+
+def evaluation(ranks: int) -> Tensor:
+    """Accuracy and loss on the test set and on the samples held out."""
+    module = trained("fed_shvr", ranks, "validation=0.1", evaluate=True)
+    return torch.tensor([module.row[name] for name in ("test_acc", "test_loss", "val_acc", "val_loss")])
 
 
 if __name__ == "__main__":
@@ -48,5 +64,7 @@ if __name__ == "__main__":
     target, *algorithms = sys.argv[1:]
     size, rank = int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_RANK"])  # Lightning removes them after use
     thetas = {algorithm: theta(algorithm, size) for algorithm in algorithms}
+    thetas |= {name: theta("fed_shvr", size, *overrides) for name, overrides in VARIANTS.items()}
+    thetas["evaluation"] = evaluation(size)
     if rank == 0:
         torch.save(thetas, target)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fedshvr.aggregation import Average, Normalized
 from fedshvr.corrections import VRLSGD, ControlVariates, Correction, Proximal
+from fedshvr.data import batches
 from fedshvr.data.augment import Augment
 from fedshvr.data.federation import Federation
 from fedshvr.data.partition import Split
@@ -92,7 +93,9 @@ def network() -> MLP:
 def federated(case: Case, engine: str = "sequential") -> Federated:
     """The framework's run, not trained yet; every view of an image is the image itself."""
     method, data, a, soft = METHODS[case.method], clients(), case.local, case.soft
-    ramped = SoftPseudoLabel(soft.alpha0, soft.alpha1, soft.alpha2, Ramp(soft.ramp), exponent=soft.exponent)
+    ramped = SoftPseudoLabel(
+        soft.alpha0, soft.alpha1, soft.alpha2, Ramp(soft.ramp), exponent=soft.exponent, relabel=soft.relabel
+    )
     objective = ramped if method.soft else Supervised()
     local = LocalSGD(a.eta, a.E, a.B_l, a.B_u, momentum=a.rho, weight_decay=a.decay, sampling=case.sampling)
     x = data.x.view(-1, 1, SIDE, SIDE)
@@ -205,6 +208,18 @@ def test_fed_shvr_with_other_labels(soft: Soft) -> None:
     assert_agreement(Case("fed_shvr", soft=soft), "sequential")
 
 
+@pytest.mark.parametrize("alpha1", [0.75, 0.0])
+@pytest.mark.parametrize("epochs", [1.5, 3])
+def test_fed_shvr_with_labels_renewed_each_epoch(epochs: float, alpha1: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients begin their epochs at different steps, also in the midst of what would be gathered at once."""
+    local, soft = replace(LOCAL, E=epochs), replace(SOFT, alpha1=alpha1, relabel="epoch")
+    assert_agreement(Case("fed_shvr", PARTIAL, local, soft=soft), "sequential", "vectorized")
+    monkeypatch.setattr(batches, "BLOCK_BYTES", 1)  # a block a step
+    assert_agreement(Case("fed_shvr", 1.0, local, soft=soft), "sequential", "vectorized")
+    seldom = truth(Case("fed_shvr", soft=SOFT, local=local), FedSHVR, trained(Case("fed_shvr", local=local)))
+    assert max(differences(Case("fed_shvr"), trained(Case("fed_shvr", 1.0, local, soft=soft)), seldom).values()) > 1e-3
+
+
 @pytest.mark.parametrize("participation", [1.0, PARTIAL], ids=["full", "partial"])
 def test_scaffold_with_a_server_step(participation: float) -> None:
     """x <- x + eta_g mean_S (y_k - x); c and c_k do not know eta_g."""
@@ -242,9 +257,9 @@ class TauBarForOwnTau(FedSHVR):
 class OldLabels(FedSHVR):
     """Labels made in the first round only."""
 
-    def label(self, U: Tensor) -> None:
+    def label(self, U: Tensor, theta: Tensor | None = None) -> None:
         if self.v[U].isnan().any():
-            super().label(U)
+            super().label(U, theta)
 
 
 class StepsRoundedUp(FedNova):

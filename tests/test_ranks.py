@@ -39,3 +39,13 @@ def start(rank: int, port: str, target: Path) -> subprocess.Popen:
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_two_ranks_are_one(of_two: dict[str, Tensor], algorithm: str) -> None:
     torch.testing.assert_close(of_two[algorithm], ranks.theta(algorithm, 1), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("variant", ranks.VARIANTS)
+def test_two_ranks_are_one_with_other_options(of_two: dict[str, Tensor], variant: str) -> None:
+    one = ranks.theta("fed_shvr", 1, *ranks.VARIANTS[variant])
+    torch.testing.assert_close(of_two[variant], one, rtol=0, atol=1e-10)
+
+
+def test_two_ranks_measure_what_one_does(of_two: dict[str, Tensor]) -> None:
+    torch.testing.assert_close(of_two["evaluation"], ranks.evaluation(1), rtol=1e-10, atol=0)

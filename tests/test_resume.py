@@ -21,7 +21,15 @@ def case(algorithm: str) -> object:
 
 @pytest.mark.parametrize("algorithm", [case(name) for name in ALGORITHMS])
 def test_resume_is_exact(train: Callable, algorithm: str) -> None:
-    overrides = [f"algorithm={algorithm}", *OWN_STATE.get(algorithm, []), *SMALL]
+    assert_exact(train, f"algorithm={algorithm}", *OWN_STATE.get(algorithm, []), *SMALL)
+
+
+def test_resume_with_labels_renewed_each_epoch(train: Callable) -> None:
+    epochs = ["algorithm.objective.relabel=epoch", "algorithm.objective.label_view=weak", "client.epochs=3"]
+    assert_exact(train, *SMALL, *epochs, "participation=0.5", "optimality_gap=true")
+
+
+def assert_exact(train: Callable, *overrides: str) -> None:
     whole = train(*overrides, "rounds=4", folder="whole")
     train(*overrides, "rounds=2", folder="parts")
     parts = train(*overrides, "rounds=4", "ckpt_path=last", folder="parts")

@@ -12,10 +12,12 @@ from fedshvr.corrections import Correction
 from fedshvr.data.batches import Batcher, Pool, per_step
 from fedshvr.linear import Factors
 from fedshvr.memory import Table
-from fedshvr.objectives.base import Batch, Objective, State
-from fedshvr.plan import LocalSGD, Plan
+from fedshvr.objectives.base import Batch, Objective, State, mean_logits
+from fedshvr.plan import LocalSGD, Plan, epoch_starts
 from fedshvr.streams import Draws, stream_seed
 from fedshvr.vector import FlatNet, split_like, wide
+
+LABEL_CHUNK = 2048  # images that are labelled in one forward pass
 
 
 @dataclass
@@ -132,9 +134,9 @@ class Client(LightningModule):
         done = round.done_of([k])[0]
         choices = bench.batcher.choose(Draws(bench.seed, round.index, torch.tensor([k])), self.tau)
         trace: list[Tensor] = []
-        step = 0
+        step, epochs = 0, label_epochs(bench, self.tau)
         with net.linears.factored():
-            for block in bench.batcher.blocks(choices, bench.pool):
+            for block in bench.batcher.blocks(choices, bench.pool, epochs):
                 bench.progress(k, step)
                 for batch in per_step(block.map(itemgetter(0)), 0):
                     net.masks.begin_step(batch.noise.get("masks"))
@@ -144,6 +146,8 @@ class Client(LightningModule):
                     if self.state:
                         bench.objective.after_step(self.state, net.theta, done + step)
                     step += 1
+                if step in epochs:
+                    renew_labels(bench, round.index, k, epochs[step])
         for name, row in self.state.items():
             bench.tables[name].put([k], row[None])
         if local_buffers:
@@ -181,6 +185,37 @@ def client_offset(bench: Bench, round: Round, clients: list[int]) -> Tensor | No
     """d_k of these clients, (n, P)."""
     name = bench.correction.memory
     return bench.correction.offset(bench.tables[name].get(clients), round.c) if name else None
+
+
+def label_epochs(bench: Bench, tau: int) -> dict[int, int]:
+    """{step: epoch} where a client with tau steps renews its labels within the round."""
+    return epoch_starts(tau, bench.local.epochs) if bench.objective.labels_each_epoch else {}
+
+
+@torch.no_grad()
+def new_labels(bench: Bench, round_index: int, k: int, epoch: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+    """Client k's unlabelled samples in parts, each with its labels v from the network as it is loaded.
+
+    The prediction is that of the objective's label_views, drawn anew for each labelling.
+    """
+    net, pool, objective = bench.net, bench.pool, bench.objective
+    augment, samples = bench.batcher.augments[objective.label_views[0]], bench.unlabeled[k]
+    looks = len(objective.label_views) if augment.numbers else 1
+    draws = Draws(bench.seed, round_index, torch.tensor([k]))
+    purpose = f"label view {epoch}" if epoch else "label view"
+    moves = draws(purpose, (looks, len(samples), augment.numbers))[0]
+    size = LABEL_CHUNK // looks
+    net.module.eval()
+    for index, move in zip(samples.split(size), moves.split(size, dim=1), strict=True):
+        logits = mean_logits(net, [augment.apply(pool.x[index], m) for m in move])
+        yield index, objective.label(logits.to(pool.v.dtype))
+
+
+def renew_labels(bench: Bench, round_index: int, k: int, epoch: int) -> None:
+    """v_k <- Lemma 1 at the client's own model, which is loaded: the start of a later epoch of its round."""
+    for index, v in new_labels(bench, round_index, k, epoch):
+        bench.pool.v[index] = v
+    bench.net.module.train()
 
 
 def full_parts(bench: Bench, round: Round, k: int, chunk: int = 1024) -> Iterator[tuple[float, Batch, Tensor]]:

@@ -12,7 +12,7 @@ from torch._C import _functorch as functorch
 from torch._functorch.vmap import lazy_load_decompositions, vmap_increment_nesting
 from torch.nn.modules.conv import _ConvNd
 
-from fedshvr.client import Bench, Client, Descent, Round, client_offset, client_state
+from fedshvr.client import Bench, Client, Descent, Round, client_offset, client_state, label_epochs, renew_labels
 from fedshvr.data.batches import per_step
 from fedshvr.errors import check
 from fedshvr.objectives.base import Batch, State
@@ -134,8 +134,9 @@ def _fit_stack(bench: Bench, round: Round, group: list[int], tau: list[int]) -> 
     bench.net.module.train()
     done = round.done_of(group)
     choices = bench.batcher.choose(Draws(bench.seed, round.index, torch.tensor(group)), tau[0])
+    epochs = [label_epochs(bench, t) for t in tau]
     trace, active, step = [], 0, 0
-    for block in bench.batcher.blocks(choices, bench.pool):
+    for block in bench.batcher.blocks(choices, bench.pool, set().union(*epochs)):
         bench.progress(group[0], step)
         for batch in per_step(block, 1):
             now = sum(t > step for t in tau) if step >= tau[-1] else len(group)
@@ -156,6 +157,10 @@ def _fit_stack(bench: Bench, round: Round, group: list[int], tau: list[int]) -> 
             row = torch.stack([losses.detach(), *(part.detach() for part in parts)], dim=1)
             trace.append(row if active == len(group) else nn.functional.pad(row, (0, 0, 0, len(group) - active)))
             step += 1
+        for i, k in enumerate(group):
+            if step in epochs[i]:
+                bench.net.load(theta_k[i], round.buffers)
+                renew_labels(bench, round.index, k, epochs[i][step])
     for name, rows in state.items():
         bench.tables[name].put(group, rows)
     return Result(group, theta_k, round.buffers.expand(len(group), -1), torch.stack(trace))

@@ -26,7 +26,7 @@ from fedshvr.data.federation import Federation
 from fedshvr.engine import pick_engine
 from fedshvr.errors import check
 from fedshvr.helpers import exchange
-from fedshvr.labels import CHUNK, relabel, weighted_gradient, weighted_loss
+from fedshvr.labels import relabel, weighted_gradient, weighted_loss
 from fedshvr.memory import PLACES, make_table
 from fedshvr.objectives.base import MODEL, Objective
 from fedshvr.plan import LocalSGD, owners
@@ -36,6 +36,7 @@ from fedshvr.vector import FlatNet, flatten, wide
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 BUFFERS = ("average", "local")
 EVALUATE = ("theta", "ema")
+CHUNK = 2048  # test images in one forward pass
 
 
 class Federated(LightningModule):
@@ -148,7 +149,10 @@ class Federated(LightningModule):
         parts = (self.objective, self.correction, self.local)
         self.bench = Bench(net, pool, self.plan, batcher, *parts, self.seed, tables, unlabeled, hidden)
 
-        self.test_set = [t.to(device) for t in (self.federation.x_test.to(dtype), self.federation.y_test)]
+        self.test_set, self.val_set = (
+            (x.to(device, dtype), y.to(device))
+            for x, y in ((self.federation.x_test, self.federation.y_test), self.federation.validation_set)
+        )
         self.run_clients = pick_engine(self.engine, net, max(1, floor(self.participation * len(own) + 0.5)))
         if self.compile_with:
             compile_loss(self.objective, self.compile_with, device)
@@ -326,18 +330,28 @@ class Federated(LightningModule):
     # ---- evaluation, loaders, checkpoints ----------------------------------------------------------------------------
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
-        """Accuracy and loss of theta, or of its average with the current buffers, on the whole test set."""
-        net, (x, y) = self.bench.net, self.test_set
+        """Accuracy and loss of theta, or of its average with the current buffers, on the test and held-out samples."""
+        net = self.bench.net
         net.load(self.theta.detach() if self.ema is None else self.ema, self.buffers_)
         net.module.eval()
-        sums = torch.zeros(2, dtype=wide(self.device), device=self.device)
+        values = [*self._evaluate(*self.test_set), *(self._evaluate(*self.val_set) if len(self.val_set[0]) else ())]
+        row = dict(zip(self.evaluated(), values, strict=True))
+        self.row |= row
+        self.log_dict(row, batch_size=1, logger=False)  # for users' callbacks
+
+    def evaluated(self) -> list[str]:
+        """The names of what an evaluation measures."""
+        sets = ("test", "val") if len(self.federation.held_out) else ("test",)
+        return [f"{name}_{what}" for name in sets for what in ("acc", "loss")]
+
+    def _evaluate(self, x: Tensor, y: Tensor) -> list[float]:
+        """Accuracy and mean loss of the network as it is loaded, the samples shared out over the ranks."""
+        net, sums = self.bench.net, torch.zeros(2, dtype=wide(self.device), device=self.device)
         for index in torch.arange(self.global_rank, len(x), self.trainer.world_size).split(CHUNK):
             logits, target = net(x[index]), y[index]
             sums[0] += (logits.argmax(-1) == target).sum()
             sums[1] += cross_entropy(logits, target, reduction="sum")
-        correct, loss = (over_ranks(sums, self.trainer) / len(x)).tolist()
-        self.row |= {"test_acc": correct, "test_loss": loss}
-        self.log_dict({"test_acc": correct, "test_loss": loss}, batch_size=1, logger=False)  # for users' callbacks
+        return (over_ranks(sums, self.trainer) / len(x)).tolist()
 
     def on_train_epoch_end(self) -> None:
         """The round's row goes to the loggers as it is: self.log would cost more than a round of small clients."""

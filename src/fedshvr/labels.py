@@ -3,35 +3,22 @@
 import torch
 from torch import Tensor
 
-from fedshvr.client import Bench, Round, full_gradient, full_loss
-from fedshvr.objectives.base import mean_logits
-from fedshvr.streams import Draws
-
-CHUNK = 2048  # images in one forward pass without gradient
+from fedshvr.client import Bench, Round, full_gradient, full_loss, new_labels
 
 
 @torch.no_grad()
 def relabel(bench: Bench, round: Round, own: list[int], weight_of: dict[int, float], report: Tensor) -> None:
     """v_k <- Lemma 1 at theta; adds (correct, count, cost of the labels, movement) to the report.
 
-    The prediction is that of the objective's label_views, drawn anew each round.
-
-    The movement is sum_k w_k |v_k' - v_k|^2, the second term of the paper's g_t.
+    The movement is sum_k w_k |v_k' - v_k|^2, the second term of the paper's g_t, where v_k is the client's last one.
     """
     net, pool, objective = bench.net, bench.pool, bench.objective
     if not (objective.pseudo_labels and objective.labels_now and own):
         return
-    augment = bench.batcher.augments[objective.label_views[0]]
-    looks = len(objective.label_views) if augment.numbers else 1
-    net.module.eval()
     for k in own:
         net.load(round.start([k])[0], round.buffers)
         samples, weight = bench.unlabeled[k], weight_of.get(k, 0.0)
-        draws = Draws(bench.seed, round.index, torch.tensor([k]))
-        moves = draws("label view", (looks, len(samples), augment.numbers))[0]
-        size = CHUNK // looks
-        for index, move in zip(samples.split(size), moves.split(size, dim=1), strict=True):
-            v = objective.label(mean_logits(net, [augment.apply(pool.x[index], m) for m in move]).to(pool.v.dtype))
+        for index, v in new_labels(bench, round.index, k):
             report[0] += (v.argmax(-1) == bench.hidden[index]).sum()
             report[2] += weight / len(samples) * objective.label_cost(v).sum()
             report[3] += weight * (v - pool.v[index]).square().sum()

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from fractions import Fraction
-from math import inf
+from math import ceil, floor, inf
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from fedshvr.errors import check
 WEIGHTINGS = ("samples", "labeled", "uniform")
 STEPS = ("paper", "step_matched")
 SAMPLINGS = ("replacement", "shuffle")
+ROUNDINGS = ("floor", "ceil")
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class LocalSGD:
     weight_decay: float = 0.0
     sampling: str = "replacement"
     steps: str = "paper"
+    rounding: str = "floor"
 
     def __post_init__(self) -> None:
         check(self.eta > 0, f"client.eta={self.eta}: must be positive")
@@ -37,6 +39,7 @@ class LocalSGD:
         check(self.weight_decay >= 0, f"client.weight_decay={self.weight_decay}: must be at least 0")
         check(self.sampling in SAMPLINGS, f"client.sampling={self.sampling}: must be one of {', '.join(SAMPLINGS)}")
         check(self.steps in STEPS, f"client.steps={self.steps}: must be one of {', '.join(STEPS)}")
+        check(self.rounding in ROUNDINGS, f"client.rounding={self.rounding}: must be one of {', '.join(ROUNDINGS)}")
 
 
 class Sets:
@@ -67,11 +70,22 @@ class Plan:
 
 
 def local_steps(labeled: int, unlabeled: int, local: LocalSGD) -> int:
-    """tau_k = max(floor(M_k E / B_u), floor(N_k E / B_l)), at least 1."""
+    """tau_k = max(floor(M_k E / B_u), floor(N_k E / B_l)), at least 1.
+
+    With rounding=ceil an epoch has ceil(N/B) batches, as of a loader that keeps the last one: tau_k = E ceil(N/B).
+    """
     epochs = Fraction(str(local.epochs))  # as it is written: 100 * 0.58 / 29 is 2, and 1.99.. in floating point
-    by_unlabeled = int(unlabeled * epochs / local.batch_unlabeled)
-    by_labeled = int(labeled * epochs / local.batch_labeled)
-    return max(by_unlabeled, by_labeled, 1)
+    sets = ((unlabeled, local.batch_unlabeled), (labeled, local.batch_labeled))
+    if local.rounding == "floor":
+        return max(1, *(floor(n * epochs / batch) for n, batch in sets))
+    return max(1, *(ceil(epochs * ceil(Fraction(n, batch))) for n, batch in sets))
+
+
+def epoch_starts(tau: int, epochs: float) -> dict[int, int]:
+    """{first step: epoch} of a round's epochs 1, 2, ..: epoch e begins with the first step s with E s / tau >= e."""
+    exact = Fraction(str(epochs))
+    starts = {ceil(e * tau / exact): e for e in range(1, ceil(exact))}
+    return {step: e for step, e in starts.items() if step < tau}
 
 
 def make_plan(

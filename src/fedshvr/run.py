@@ -21,7 +21,7 @@ from omegaconf import DictConfig, OmegaConf
 from fedshvr.collect import Diverged
 from fedshvr.cores import lay_out
 from fedshvr.cpu import keep_freed_memory
-from fedshvr.data import sources
+from fedshvr.data import partition, sources
 from fedshvr.data.augment import Augment, check_vectors
 from fedshvr.data.federation import Federation
 from fedshvr.errors import UserError, check
@@ -36,6 +36,7 @@ from fedshvr.runfolder import (
     draw_partition,
     finished_before,
     plan_table,
+    score,
     write_end,
     write_partition,
 )
@@ -43,7 +44,7 @@ from fedshvr.streams import stream_seed
 
 
 def run(cfg: DictConfig) -> float | None:
-    """Train and return the last test accuracy; bad input and divergence end in one sentence.
+    """Train and return the last accuracy (`runfolder.score`); bad input and divergence end in one sentence.
 
     A job of a sweep that has finished before is skipped, one that was broken off goes on, and one that fails leaves
     its reason in summary.json without stopping the others.
@@ -55,7 +56,7 @@ def run(cfg: DictConfig) -> float | None:
     config = cast(dict[str, Any], OmegaConf.to_container(cfg, resolve=True))
     if sweep and (before := finished_before(folder, config)):
         print(f"{folder}: finished before, skipped")
-        return before["test_acc"]
+        return score(before)
     try:
         return _run(cfg, config, "last" if sweep else cfg.ckpt_path)
     except Exception as raised:
@@ -104,7 +105,7 @@ def _run(cfg: DictConfig, config: dict[str, Any], ckpt_path: str | None) -> floa
         return None
     summary = json.loads((folder / "summary.json").read_text())  # the processes that trained may have been others
     print(closing_table(folder, summary), flush=True)
-    return summary["test_acc"]
+    return score(summary)
 
 
 def check_config(cfg: DictConfig) -> None:
@@ -120,9 +121,10 @@ def build(cfg: DictConfig) -> tuple[Federation, Federated]:
     augments = {"clean": Augment(), "weak": instantiate(cfg.augment), "strong": instantiate(cfg.augment_strong)}
     if images.x.dim() == 2:
         check_vectors(images.name, (*objective.views, *objective.label_views), augments)
-    splits = instantiate(cfg.partition)(images.y.numpy())
+    held_out = partition.hold_out(images.y.numpy(), cfg.validation, cfg.seed)
+    splits = partition.of_the_rest(images.y.numpy(), held_out, instantiate(cfg.partition))
     plan = make_plan(splits, local, objective.uses_unlabeled, cfg.reveal_labels, cfg.weighting)
-    federation = Federation(images, splits, plan)
+    federation = Federation(images, splits, plan, held_out)
     torch.manual_seed(stream_seed(cfg.seed, "network"))  # every method starts from the same theta
     network = instantiate(cfg.model, input_shape=tuple(images.x.shape[1:]), classes=len(images.classes))
     module = Federated(

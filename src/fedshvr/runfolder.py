@@ -70,7 +70,8 @@ def _write_partition_json(path: Path, federation: Federation, seed: int) -> None
         }
         for split, tau, omega in zip(federation.splits, plan.tau, plan.omega.tolist(), strict=True)
     ]
-    write_atomically(path, json.dumps({"seed": seed, "sha256": federation.sha256, "clients": clients}))
+    whole = {"seed": seed, "sha256": federation.sha256, "validation": federation.held_out.tolist()}
+    write_atomically(path, json.dumps(whole | {"clients": clients}))
 
 
 def plan_table(federation: Federation, module: Federated) -> str:
@@ -89,7 +90,14 @@ def plan_table(federation: Federation, module: Federated) -> str:
         f"{federation.images.name}: {plan.clients} clients, {sum(plan.tau):,} local steps a round, "
         f"{len(module.theta):,} parameters; {' + '.join(names)}"
     )
+    if len(federation.held_out):
+        rows.append(f"{len(federation.held_out)} samples of the training set are held out for validation")
     return "\n".join(rows)
+
+
+def score(summary: dict[str, Any]) -> float | None:
+    """What a sweep maximises: the last validation accuracy if samples are held out, else the last test accuracy."""
+    return summary["val_acc"] if "val_acc" in summary else summary["test_acc"]
 
 
 def finished_before(folder: Path, config: dict[str, Any]) -> dict[str, Any] | None:
@@ -157,7 +165,7 @@ class RunFolder(Callback):
         assert isinstance(pl_module, Federated)
         if not trainer.is_global_zero:
             return
-        columns = list(self.rows[0]) if self.rows else ["round", "test_acc", "test_loss"]
+        columns = list(self.rows[0]) if self.rows else ["round", *pl_module.evaluated()]
         columns += [name for name in pl_module.row if name not in columns and not self.rows]
         self.rows.append({name: repr(pl_module.row.get(name, float("nan"))) for name in columns})
         if len(self.rows) == 1:
@@ -186,14 +194,16 @@ class RunFolder(Callback):
         """Write summary.json."""
         if not self.trainer.is_global_zero:
             return
-        accuracy = [float(row["test_acc"]) for row in self.rows if row["test_acc"] != "nan"]
+        rows = [row for row in self.rows if row["test_acc"] != "nan"]
+        accuracy = [float(row["test_acc"]) for row in rows]
         seconds = sum(float(row["seconds"]) for row in self.rows)
         theta = self.module.theta.detach().cpu().contiguous().view(torch.uint8)  # numpy knows no bfloat16
         plan = self.federation.plan
         summary: dict[str, Any] = {
             "status": self.status,
             "test_acc": accuracy[-1] if accuracy else None,
-            "best_test_acc": max(accuracy) if accuracy else None,
+            "best_test_acc": max(accuracy) if accuracy else None,  # of no use for a choice: that is validation's
+            **(self._validated(rows) if len(self.federation.held_out) else {}),
             "rounds": len(self.rows),
             "seconds": seconds,
             "seconds_per_round": seconds / len(self.rows) if self.rows else None,
@@ -209,12 +219,28 @@ class RunFolder(Callback):
         }
         write_atomically(self.folder / "summary.json", json.dumps(summary, indent=1))
 
+    @staticmethod
+    def _validated(rows: list[dict[str, str]]) -> dict[str, float | None]:
+        """The validation accuracy at the end and at its best, and the test accuracy of the first round that has it."""
+        if not rows:
+            return dict.fromkeys(("val_acc", "best_val_acc", "test_acc_at_best_val"))
+        best = max(rows, key=lambda row: float(row["val_acc"]))
+        found = {
+            "val_acc": rows[-1]["val_acc"],
+            "best_val_acc": best["val_acc"],
+            "test_acc_at_best_val": best["test_acc"],
+        }
+        return {name: float(value) for name, value in found.items()}
+
 
 def closing_table(folder: Path, summary: dict[str, Any]) -> str:
     """What the run came to, as text."""
     rows = {"status": summary["status"], "rounds": f"{summary['rounds']} in {duration(summary['seconds'])}"}
     if summary["test_acc"] is not None:
-        rows["test accuracy"] = f"{100 * summary['test_acc']:.2f} % (best {100 * summary['best_test_acc']:.2f} %)"
+        rows["test accuracy"] = f"{100 * summary['test_acc']:.2f} %"
+    if summary.get("val_acc") is not None:
+        best = f"best {100 * summary['best_val_acc']:.2f} %, then test {100 * summary['test_acc_at_best_val']:.2f} %"
+        rows["validation"] = f"{100 * summary['val_acc']:.2f} % ({best})"
     with (folder / "metrics.csv").open(newline="") as file:
         right = [row["pseudo_label_acc"] for row in csv.DictReader(file)][-1:]
     if right and right[0] != "nan":

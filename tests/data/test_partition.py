@@ -73,6 +73,17 @@ def test_mnist_iid_is_six_labels_a_class_and_5940_unlabelled() -> None:
     assert np.abs(unlabeled - expected).max() < 120
 
 
+def test_two_class_labels_beside_iid_unlabelled_samples() -> None:
+    splits, skewed = mnist_noniid(unlabeled_split="iid", seed=3), mnist_noniid(seed=3)
+    assert all(np.array_equal(a.labeled, b.labeled) for a, b in zip(splits, skewed, strict=True))
+    unlabeled = class_counts(splits, MNIST, 10)[1]
+    assert unlabeled.sum(1).tolist() == [5940] * 10
+    assert np.sort(used(splits)).tolist() == list(range(60_000))
+    assert np.abs(unlabeled - unlabeled.sum(0) / 10).max() < 120
+    with pytest.raises(UserError, match="unlabeled_split=even: must be one of dirichlet, iid"):
+        mnist_noniid(unlabeled_split="even", seed=3)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_mnist_noniid(seed: int) -> None:
     splits = mnist_noniid(seed=seed)

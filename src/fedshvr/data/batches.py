@@ -1,6 +1,7 @@
 """Batches without a loader: a round's random choices at once, then gathers from in-memory tensors in blocks."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -81,23 +82,35 @@ class Batcher:
             return sets.flat[start + (draws(name, shape) * size).long()]
         return torch.stack([self._shuffled(draws, name, sets[int(k)], shape, i) for i, k in enumerate(draws.clients)])
 
-    @staticmethod
-    def _shuffled(draws: Draws, name: str, indices: Tensor, shape: tuple[int, int], row: int) -> Tensor:
-        """Passes over a freshly shuffled set; a batch never straddles two passes, so it holds no sample twice."""
+    def _shuffled(self, draws: Draws, name: str, indices: Tensor, shape: tuple[int, int], row: int) -> Tensor:
+        """Passes over a freshly shuffled set; a batch never straddles two passes, so it holds no sample twice.
+
+        What a pass has left over is dropped or, with rounding=ceil, makes a last batch that is filled up with samples
+        of the same pass, which are random as their order is. (A batch that is short would make the clients' batches
+        unequal, and a mean over them would weigh its samples more; this one weighs all alike on average.)
+        """
         steps, batch = shape
-        per_pass = len(indices) // batch
+        size, keep = len(indices), self.local.rounding == "ceil" and len(indices) % batch > 0
+        per_pass = size // batch + keep
         passes = -(-steps // per_pass)
         one = Draws(*draws.path, draws.clients[row : row + 1])
-        order = one(name, (passes, len(indices)))[0].argsort(-1)[:, : per_pass * batch]
+        order = one(name, (passes, size))[0].argsort(-1)
+        whole = order[:, : size - size % batch]
+        order = torch.cat([whole, order[:, size - batch :]], 1) if keep else whole
         return indices[order].reshape(-1, batch)[:steps]
 
-    def blocks(self, choices: Choices, pool: Pool) -> Iterator[Batch]:
-        """The steps' batches gathered block by block: Batch with dimensions (n, steps of the block, ...)."""
+    def blocks(self, choices: Choices, pool: Pool, cuts: Iterable[int] = ()) -> Iterator[Batch]:
+        """The steps' batches gathered block by block: Batch with dimensions (n, steps of the block, ...).
+
+        A block is gathered when it is asked for, and none reaches beyond a cut: there the pseudo-labels may change.
+        """
         n, steps = choices.labeled.shape[:2]
         images = choices.labeled.shape[2] + len(self.objective.views) * choices.unlabeled.shape[2]
         size = max(1, BLOCK_BYTES // max(1, n * images * pool.x[0].numel() * pool.x.element_size()))
-        for start in range(0, steps, size):
-            yield self.gather(choices.steps(start, start + size).to(pool.x.device), pool)
+        ends = sorted({cut for cut in cuts if cut < steps} | {steps})
+        for begin, end in pairwise([0, *ends]):
+            for start in range(begin, end, size):
+                yield self.gather(choices.steps(start, min(start + size, end)).to(pool.x.device), pool)
 
     def fixed(self, labeled: Tensor, unlabeled: Tensor) -> Choices:
         """One step of one client with exactly these samples."""

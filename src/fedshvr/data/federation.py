@@ -1,7 +1,8 @@
 """The data of a federation: images once in memory, and who holds which of them."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,6 +18,7 @@ class Federation:
     images: ImageData
     splits: list[Split]
     plan: Plan
+    held_out: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))  # for validation; no client has them
 
     @property
     def y(self) -> Tensor:
@@ -31,8 +33,13 @@ class Federation:
         return self.images.y_test
 
     @property
+    def validation_set(self) -> tuple[Tensor, Tensor]:
+        index = torch.from_numpy(self.held_out)
+        return self.images.x[index], self.images.y[index]
+
+    @property
     def sha256(self) -> str:
-        return partition.sha256(self.splits)
+        return partition.sha256(self.splits, self.held_out)
 
     def cast(self, dtype: torch.dtype) -> None:
         """The images in the precision of the run, once for all processes that will be forked from this one."""

@@ -5,7 +5,7 @@ For one seed the labelled sets depend on nothing that is said of the unlabelled 
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +24,9 @@ from fedshvr.data.allocation import (
     spread,
 )
 from fedshvr.errors import check
+from fedshvr.streams import stream_seed
+
+UNLABELED_SPLITS = ("dirichlet", "iid")
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,7 @@ def two_class_labels(
     unlabeled: int | None = None,
     concentration: float = 0.1,
     size_range: Sequence[float] = (0.728, 1.349),
+    unlabeled_split: str = "dirichlet",
     seed: int,
 ) -> list[Split]:
     """The paper's MNIST Non-IID: few labelled classes; class proportions ~ Dir(concentration) client by client.
@@ -70,13 +74,21 @@ def two_class_labels(
     symmetric Dirichlet does not care which class gets which share, so each client's shares are first given to the
     classes with most samples left: then the fit changes little. On MNIST, 10 clients, seeds 0 to 19, a client's class
     entropy is 0.85 nats on average, as that of Dir(0.1); with the shares left as drawn it is 1.01.
+
+    With unlabeled_split=iid the labelled sets are the same, and the unlabelled ones equal, blindly drawn parts.
     """
+    check(
+        unlabeled_split in UNLABELED_SPLITS,
+        f"unlabeled_split={unlabeled_split}: must be one of {', '.join(UNLABELED_SPLITS)}",
+    )
     low, high = size_range
     check(0 <= low <= 1 <= high, f"size_range={[low, high]}: must be two factors of the mean size that bracket 1")
     _check_concentration(concentration)
     dealer = _Dealer(y, clients, labeled_per_client, labeled_total, seed)
     labeled = dealer.deal_labeled(dealer.some_classes("classes_per_client", classes_per_client))
     total = dealer.unlabeled_total(unlabeled)
+    if unlabeled_split == "iid":
+        return dealer.splits(labeled, dealer.draw(spread(total, clients)))
     sizes = bounded_sizes(total, clients, low, high, dealer.rng)
     proportions = dealer.rng.dirichlet(np.full(dealer.classes, concentration), clients)
     pool = dealer.pool(total)
@@ -145,12 +157,35 @@ def mismatch(
     return dealer.splits(labeled, counts[:clients] + counts[clients:])
 
 
-def sha256(splits: Sequence[Split]) -> str:
+def hold_out(y: npt.ArrayLike, share: float, seed: int) -> np.ndarray:
+    """Sorted indices of a `share` of the samples for validation, the same of every class up to one sample."""
+    check(0 <= share < 1, f"validation={share}: must be at least 0 and below 1")
+    labels = np.asarray(y)
+    counts = np.bincount(labels)
+    taken = apportion(counts, round(share * len(labels)))
+    check(
+        share == 0 or bool(((0 < taken) & (taken < counts))[counts > 0].all()),
+        f"validation={share}: must hold out and leave at least one sample of every class, "
+        f"the smallest has {counts[counts > 0].min()}",
+    )
+    rng = np.random.default_rng(stream_seed(seed, "validation"))
+    piles = [rng.permutation(np.flatnonzero(labels == c))[:n] for c, n in enumerate(taken)]
+    return np.sort(np.concatenate(piles))
+
+
+def of_the_rest(y: npt.ArrayLike, held_out: np.ndarray, make: Callable[[np.ndarray], list[Split]]) -> list[Split]:
+    """The partition of all samples but the held-out ones, in indices into the whole training set."""
+    rest = np.delete(np.arange(len(np.asarray(y))), held_out)
+    splits = make(np.asarray(y)[rest])
+    return [Split(rest[split.labeled], rest[split.unlabeled], split.labeled_classes) for split in splits]
+
+
+def sha256(splits: Sequence[Split], held_out: Sequence[int] | np.ndarray = ()) -> str:
     """The digest of all index lists, each after its length."""
     digest = hashlib.sha256()
-    for split in splits:
-        for indices in (split.labeled, split.unlabeled):
-            digest.update(np.concatenate([[len(indices)], indices]).astype("<i8").tobytes())
+    lists = [indices for split in splits for indices in (split.labeled, split.unlabeled)]
+    for indices in [*lists, held_out] if len(held_out) else lists:
+        digest.update(np.concatenate([[len(indices)], indices]).astype("<i8").tobytes())
     return digest.hexdigest()
 
 

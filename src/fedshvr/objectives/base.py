@@ -15,7 +15,7 @@ from fedshvr.vector import Forward, together
 State = dict[str, Tensor]
 Parts = dict[str, Tensor]
 LABEL_VIEWS = {"clean": ("clean",), "weak": ("weak",), "mean4": ("weak",) * 4}
-RELABEL = ("round", "step")
+RELABEL = ("round", "epoch", "step")
 MODEL = "model"  # the table of each client's last theta_k, kept if `widths` has it
 
 
@@ -75,6 +75,7 @@ class Objective:
     label_views: tuple[str, ...] = ("clean",)  # the views of an image whose mean prediction `label` is given
     makes_labels = False  # does it have `label`?
     pseudo_labels = False  # does `label` make v at the start of each round?
+    labels_each_epoch = False  # ... and from theta_k at the start of the client's later epochs of the round?
     labels_now = True  # ... or does it keep the labels of an earlier round this time?
     label_everyone = False  # are the labels made for all clients, not only for those that take part?
     memory: tuple[str, ...] = ()  # names of the vectors of the size of theta that each client keeps
@@ -105,8 +106,10 @@ class Objective:
         return dict.fromkeys(self.memory, parameters)
 
     def set_labeling(self, relabel: str, label_view: str) -> None:
-        """For methods with pseudo-labels: made each round from theta or each step from theta_k, and from which view.
+        """For methods with pseudo-labels: when they are made, and from which view.
 
+        round: of all the client's samples, from theta; epoch: the same, and again from theta_k at the start of each
+        later epoch of the round; step: of the samples of the batch, from theta_k.
         clean: the image as it is; weak: one augmented view, drawn anew for each labelling; mean4: the mean prediction
         over four of them.
         """
@@ -114,7 +117,8 @@ class Objective:
         for name, value, valid in choices:
             check(value in valid, f"algorithm.objective.{name}={value}: must be one of {', '.join(valid)}")
         self.makes_labels = True
-        self.label_views, self.pseudo_labels = LABEL_VIEWS[label_view], relabel == "round"
+        self.label_views, self.pseudo_labels = LABEL_VIEWS[label_view], relabel != "step"
+        self.labels_each_epoch = relabel == "epoch"
         self.views = ("weak",) if self.pseudo_labels else ("weak", *self.label_views)
 
     def label(self, logits: Tensor) -> Tensor:
@@ -122,7 +126,7 @@ class Objective:
         raise AssertionError("only asked of objectives with pseudo-labels")
 
     def targets(self, net: Network, batch: Batch) -> Tensor:
-        """v of the batch: from the start of the round, or made now from the client's current model."""
+        """v of the batch: from the start of the round or epoch, or made now from the client's current model."""
         if self.pseudo_labels:
             return batch.v
         with torch.no_grad(), net.no_masks():

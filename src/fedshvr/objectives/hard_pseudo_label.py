@@ -20,7 +20,7 @@ from fedshvr.vector import together
 
 
 class HardPseudoLabel(Objective):
-    """CE(L_k) + alpha0 CE(U_k, argmax f): labels renewed each round (the paper's block descent) or each step (Lee)."""
+    """CE(L_k) + alpha0 CE(U_k, argmax f): labels renewed each round (the paper), epoch or step (Lee)."""
 
     parts = ("labeled", "unlabeled")
 

@@ -6,7 +6,15 @@ from typing import Any
 from fedshvr.errors import check
 from fedshvr.reporting.collect import Damaged, flat, read_summary
 
-RESULTS: tuple[str, ...] = ("status", "test_acc", "best_test_acc", "rounds", "seconds", "seconds_per_round")
+RESULTS: tuple[str, ...] = (
+    "status",
+    "test_acc",
+    "val_acc",
+    "test_acc_at_best_val",
+    "rounds",
+    "seconds",
+    "seconds_per_round",
+)
 RESULTS += ("peak_rss_mb", "partition_sha256", "theta_sha256")
 LEFT_OUT = ("paths.", "logger.")
 

@@ -9,7 +9,7 @@ from fedshvr.reporting.wandb_mode import has_key, mode, silent
 
 WORKSPACE = "Fed-SHVR"
 PANELS = {
-    "Accuracy": ("test_acc", "test_loss", "pseudo_label_acc"),
+    "Accuracy": ("test_acc", "test_loss", "val_acc", "val_loss", "pseudo_label_acc"),
     "Training": ("server_loss", "train_loss", "train_labeled", "train_unlabeled", "alpha0"),
     "Federation": ("drift", "sum_omega_d", "gap", "seconds"),
 }
