@@ -16,6 +16,7 @@ from fedshvr.objectives.supervised import Supervised
 from fedshvr.objectives.vat import VAT
 
 RAMP = Ramp(2)
+STEPWISE = Ramp(3, start=0.2, by="step")
 MADE: dict[str, Callable[[], Objective]] = {
     "supervised": Supervised,
     "hard_round": lambda: HardPseudoLabel(1.0, RAMP, "round"),
@@ -27,6 +28,8 @@ MADE: dict[str, Callable[[], Objective]] = {
     "hard_epoch": lambda: HardPseudoLabel(1.0, RAMP, "epoch", "weak"),
     "soft_epoch": lambda: SoftPseudoLabel(1.0, 0.75, 0.1, RAMP, relabel="epoch", label_view="mean4"),
     "soft_step": lambda: SoftPseudoLabel(1.0, 0.75, 0.1, RAMP, relabel="step", label_view="weak"),
+    "soft_stepwise": lambda: SoftPseudoLabel(1.0, 0.75, 0.1, STEPWISE, "current", "step"),
+    "hard_stepwise": lambda: HardPseudoLabel(1.0, STEPWISE),
     "teacher_client": lambda: MeanTeacher(5.0, 0.9, RAMP, "client"),
     "teacher_global": lambda: MeanTeacher(5.0, 0.9, RAMP, "global"),
     "pi_model": lambda: PiModel(5.0, RAMP),
@@ -36,6 +39,9 @@ MADE: dict[str, Callable[[], Objective]] = {
     "fedsem": lambda: FedSem(1, 1),
     "ds3l": lambda: DS3L(10.0, 1e-2, 1e-2, RAMP),
     "ds3l_clean": lambda: DS3L(10.0, 1e-2, 1e-2, RAMP, "clean"),
+    "ds3l_stepwise": lambda: DS3L(10.0, 1e-2, 1e-2, STEPWISE),
+    "vat_stepwise": lambda: VAT(1.0, 2.0, STEPWISE),
+    "mixmatch_stepwise": lambda: MixMatch(5.0, 0.5, 0.75, STEPWISE),
     "ds3l_mean4": lambda: DS3L(10.0, 1e-2, 1e-2, RAMP, "mean4"),
     "fedmatch": lambda: FedMatch(1.0, 1.0, 1.0, 1e-4, 0.4, helpers=2, helpers_every=2, zero_below=0.01),
 }

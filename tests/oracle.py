@@ -27,13 +27,15 @@ class Data:
 
 @dataclass(frozen=True)
 class Soft:
-    """The constants of the paper's objective; alpha0 grows linearly from 0 in the first `ramp` epochs."""
+    """The constants of the paper's objective; alpha0 grows linearly from `start` of it in `ramp` epochs."""
 
     alpha0: float
     alpha1: float
     alpha2: float
     ramp: float
     exponent: str = "final"  # of Lemma 1: alpha0/alpha1 at the end of the ramp, or the current one
+    start: float = 0.0
+    by: str = "round"  # alpha0 grows each round, or with each epoch or step of a client
     relabel: str = "round"  # or "epoch": also from theta_k, whenever a client begins a further epoch of its round
 
 
@@ -81,14 +83,20 @@ class FedAvg:
         for t in range(rounds):
             S = cohort(t)
             if self.soft:
-                grown = min(1.0, t * self.local.E / self.soft.ramp) if self.soft.ramp else 1.0
-                self.alpha0 = self.soft.alpha0 * grown
+                self.begun = t * self.local.E
+                self.alpha0 = self.grown(self.begun)
                 for k in S:
                     self.label(self.data.U[k])
             theta_k = {k: self.client(k, *draw(t, k, self.tau[k])) for k in S}
             theta_new = self.theta - self.eta_g * self.direction(theta_k, self.weights(S))
             self.remember(theta_k, theta_new)
             self.theta = theta_new
+
+    def grown(self, epochs: float) -> float:
+        """alpha0 after so many epochs."""
+        assert self.soft
+        a = self.soft
+        return a.alpha0 * (a.start + (1 - a.start) * epochs / a.ramp if epochs < a.ramp else 1.0)
 
     def label(self, U: Tensor, theta: Tensor | None = None) -> None:
         """Lemma 1: v = f^(alpha0/alpha1) / sum f^(alpha0/alpha1) at theta; the hard label if alpha1 = 0."""
@@ -106,12 +114,16 @@ class FedAvg:
         self.mean_g[k] = 0
         for s in range(self.tau[k]):
             epoch, before = (int(a.E * step / self.tau[k]) for step in (s, max(s - 1, 0)))
+            if self.soft and self.soft.by != "round":
+                self.alpha0 = self.grown(self.begun + (epoch if self.soft.by == "epoch" else a.E * s / self.tau[k]))
             if self.soft and self.soft.relabel == "epoch" and epoch > before:
                 self.label(self.data.U[k], theta_k)
             g = self.gradient(theta_k, xi[s], zeta[s]) + a.decay * theta_k
             self.mean_g[k] += g / self.tau[k]
             m = a.rho * m + g + self.d(k) + self.pull(theta_k)
             theta_k = theta_k - a.eta * m
+        if self.soft:
+            self.alpha0 = self.grown(self.begun)
         return theta_k
 
     def gradient(self, theta: Tensor, xi: Tensor, zeta: Tensor) -> Tensor:

@@ -23,6 +23,7 @@ SOONER = {
 }
 ROUNDS = 3
 VARIANTS = {  # further runs of fed_shvr, by name
+    "ramp.by=step": ["ramp.by=step", "ramp.start=0.1", "ramp.epochs=4", "client.epochs=2"],
     "relabel=epoch": ["algorithm.objective.relabel=epoch", "algorithm.objective.label_view=weak", "client.epochs=2"],
 }
 

@@ -20,7 +20,7 @@ def no_trace() -> None:
     torch._dynamo.reset()
 
 
-@pytest.mark.parametrize("name", ["supervised", "soft", "teacher_client", "fixmatch"])
+@pytest.mark.parametrize("name", ["supervised", "soft", "soft_stepwise", "teacher_client", "fixmatch"])
 def test_compiled_is_eager(name: str) -> None:
     eager, compiled = (
         fit(MADE[name](), ControlVariates(), Normalized(), compile=backend) for backend in (None, "aot_eager")

@@ -7,8 +7,14 @@ import pytest
 import torch
 from scipy.optimize import minimize
 
+from fedshvr.data.augment import Augment
+from fedshvr.data.batches import Batcher
+from fedshvr.data.partition import Split
+from fedshvr.errors import UserError
 from fedshvr.objectives.base import Batch, Ramp, kl_from_uniform
 from fedshvr.objectives.soft_pseudo_label import SoftPseudoLabel
+from fedshvr.plan import LocalSGD, make_plan
+from fedshvr.streams import Draws
 
 NO_RAMP = Ramp(0, "none")
 
@@ -65,6 +71,9 @@ def test_ramps() -> None:
     assert Ramp(50, "exp")(0) == pytest.approx(math.exp(-5))
     assert Ramp(50, "exp")(25) == pytest.approx(math.exp(-1.25))
     assert Ramp(50, "none")(0) == 1
+    assert [Ramp(50, start=0.2)(epoch) for epoch in (0, 25, 50, 99)] == pytest.approx([0.2, 0.6, 1, 1])
+    assert Ramp(50, "exp", start=0.5)(25) == pytest.approx(0.5 + 0.5 * math.exp(-1.25))
+    assert Ramp(50, "none", start=0.5)(0) == 1
 
 
 def test_r2_by_hand_and_its_gradient() -> None:
@@ -100,3 +109,29 @@ def test_the_label_cost_is_alpha1_r1() -> None:
     cost = objective(alpha1=0.5).label_cost(v)
     expected = [0.5 * (math.log(2) + 0.9 * math.log(0.9) + 0.1 * math.log(0.1)), 0.5 * math.log(2)]
     assert cost.tolist() == pytest.approx(expected, abs=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "valid"),
+    [
+        ("start", -0.1, "between 0 and 1"),
+        ("start", 1.5, "between 0 and 1"),
+        ("by", "batch", "one of round, epoch, step"),
+    ],
+)
+def test_a_bad_ramp_is_refused(option: str, value: object, valid: str) -> None:
+    with pytest.raises(UserError, match=rf"ramp\.{option}={value}: must be {valid}"):
+        Ramp(50, **{option: value})
+
+
+@pytest.mark.parametrize(("by", "second"), [("epoch", [0, 0, 0, 0.5, 0.5]), ("step", [0, 0.2, 0.4, 0.6, 0.8])])
+def test_alpha0_of_each_step(by: str, second: list[float]) -> None:
+    """Weight 4, ramp over 8 epochs, E = 2: in round 1 alpha0 grows from 1 to 2, for 5 steps or for 2."""
+    local = LocalSGD(0.1, 2, 4, 4)
+    plan = make_plan([Split(np.arange(1), np.arange(1, 1 + n), (0,)) for n in (10, 4)], local)
+    assert plan.tau == [5, 2]
+    batcher = Batcher(plan, local, SoftPseudoLabel(4.0, 1, 0, Ramp(8, by=by)), {"weak": Augment(), "clean": Augment()})
+    noise = batcher.choose(Draws(0, 1, torch.tensor([0, 1])), 5).noise
+    torch.testing.assert_close(noise["alpha0"][0], 1 + torch.tensor(second, dtype=torch.float64))
+    assert noise["alpha0"][1, :2].tolist() == [1, 1.5]
+    assert "alpha0" not in batcher.choose(Draws(0, 4, torch.tensor([0, 1])), 5).noise  # the ramp is over

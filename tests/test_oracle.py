@@ -94,7 +94,12 @@ def federated(case: Case, engine: str = "sequential") -> Federated:
     """The framework's run, not trained yet; every view of an image is the image itself."""
     method, data, a, soft = METHODS[case.method], clients(), case.local, case.soft
     ramped = SoftPseudoLabel(
-        soft.alpha0, soft.alpha1, soft.alpha2, Ramp(soft.ramp), exponent=soft.exponent, relabel=soft.relabel
+        soft.alpha0,
+        soft.alpha1,
+        soft.alpha2,
+        Ramp(soft.ramp, start=soft.start, by=soft.by),
+        exponent=soft.exponent,
+        relabel=soft.relabel,
     )
     objective = ramped if method.soft else Supervised()
     local = LocalSGD(a.eta, a.E, a.B_l, a.B_u, momentum=a.rho, weight_decay=a.decay, sampling=case.sampling)
@@ -218,6 +223,26 @@ def test_fed_shvr_with_labels_renewed_each_epoch(epochs: float, alpha1: float, m
     assert_agreement(Case("fed_shvr", 1.0, local, soft=soft), "sequential", "vectorized")
     seldom = truth(Case("fed_shvr", soft=SOFT, local=local), FedSHVR, trained(Case("fed_shvr", local=local)))
     assert max(differences(Case("fed_shvr"), trained(Case("fed_shvr", 1.0, local, soft=soft)), seldom).values()) > 1e-3
+
+
+@pytest.mark.parametrize("method", ["fed_shvr", "soft_scaffold_I"])
+@pytest.mark.parametrize(
+    "soft",
+    [
+        replace(SOFT, ramp=7.0, start=0.3, by="epoch"),
+        replace(SOFT, ramp=7.0, by="step"),
+        replace(SOFT, ramp=7.0, start=0.3, by="step", exponent="current", relabel="epoch"),
+    ],
+    ids=["epoch", "step", "exponent"],
+)
+def test_alpha0_that_grows_within_a_round(soft: Soft, method: str) -> None:
+    """Clients of unequal steps are at different values in the same step; the last round is beyond the ramp."""
+    local = replace(LOCAL, E=2.5)
+    case = Case(method, PARTIAL, local, soft=soft)
+    assert_agreement(case, "sequential", "vectorized")
+    by_round = trained(replace(case, soft=replace(soft, by="round")))
+    assert (by_round.theta - trained(case).theta).abs().max() > 1e-3
+    assert isinstance(trained(case).objective.alpha0, float)  # for the log: that of the start of the round
 
 
 @pytest.mark.parametrize("participation", [1.0, PARTIAL], ids=["full", "partial"])

@@ -29,6 +29,12 @@ def test_resume_with_labels_renewed_each_epoch(train: Callable) -> None:
     assert_exact(train, *SMALL, *epochs, "participation=0.5", "optimality_gap=true")
 
 
+def test_resume_in_the_midst_of_a_ramp_by_steps(train: Callable) -> None:
+    assert_exact(
+        train, *SMALL, "ramp.by=step", "ramp.start=0.1", "ramp.epochs=3.5", "algorithm.objective.exponent=current"
+    )
+
+
 def assert_exact(train: Callable, *overrides: str) -> None:
     whole = train(*overrides, "rounds=4", folder="whole")
     train(*overrides, "rounds=2", folder="parts")

@@ -140,14 +140,15 @@ class Client(LightningModule):
                 bench.progress(k, step)
                 for batch in per_step(block.map(itemgetter(0)), 0):
                     net.masks.begin_step(batch.noise.get("masks"))
-                    if bench.objective.adapts:
-                        self.state |= bench.objective.adapt(net, batch, self.state, done + step)
-                    trace += self.training_step(batch, step)
+                    with bench.objective.at_step(batch.noise, batch.x.dtype):
+                        if bench.objective.adapts:
+                            self.state |= bench.objective.adapt(net, batch, self.state, done + step)
+                        trace += self.training_step(batch, step)
                     if self.state:
                         bench.objective.after_step(self.state, net.theta, done + step)
                     step += 1
                 if step in epochs:
-                    renew_labels(bench, round.index, k, epochs[step])
+                    renew_labels(bench, round.index, k, epochs[step], choices.at(0, step).noise)
         for name, row in self.state.items():
             bench.tables[name].put([k], row[None])
         if local_buffers:
@@ -211,10 +212,11 @@ def new_labels(bench: Bench, round_index: int, k: int, epoch: int = 0) -> Iterat
         yield index, objective.label(logits.to(pool.v.dtype))
 
 
-def renew_labels(bench: Bench, round_index: int, k: int, epoch: int) -> None:
-    """v_k <- Lemma 1 at the client's own model, which is loaded: the start of a later epoch of its round."""
-    for index, v in new_labels(bench, round_index, k, epoch):
-        bench.pool.v[index] = v
+def renew_labels(bench: Bench, round_index: int, k: int, epoch: int, noise: dict[str, Tensor]) -> None:
+    """v_k <- Lemma 1 at the client's own model, which is loaded: before the first step of a later epoch."""
+    with bench.objective.at_step(noise, bench.pool.v.dtype):
+        for index, v in new_labels(bench, round_index, k, epoch):
+            bench.pool.v[index] = v
     bench.net.module.train()
 
 

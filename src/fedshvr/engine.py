@@ -160,7 +160,7 @@ def _fit_stack(bench: Bench, round: Round, group: list[int], tau: list[int]) -> 
         for i, k in enumerate(group):
             if step in epochs[i]:
                 bench.net.load(theta_k[i], round.buffers)
-                renew_labels(bench, round.index, k, epochs[i][step])
+                renew_labels(bench, round.index, k, epochs[i][step], choices.at(i, step).noise)
     for name, rows in state.items():
         bench.tables[name].put(group, rows)
     return Result(group, theta_k, round.buffers.expand(len(group), -1), torch.stack(trace))
@@ -185,6 +185,7 @@ def _losses(
 
         net, batch, memory = StackedNet(bench.net, rows, one), batch.map(one), {k: one(v) for k, v in state.items()}
         bench.net.masks.begin_step(batch.noise.get("masks"))
-        adapted = objective.adapt(net, batch, memory, one(done)) if objective.adapts else {}
-        loss, parts = objective.loss(net, batch, memory | adapted)
+        with objective.at_step(batch.noise, batch.x.dtype):
+            adapted = objective.adapt(net, batch, memory, one(done)) if objective.adapts else {}
+            loss, parts = objective.loss(net, batch, memory | adapted)
         return each(loss), [each(part) for part in parts.values()], {name: each(v) for name, v in adapted.items()}

@@ -81,6 +81,11 @@ def local_steps(labeled: int, unlabeled: int, local: LocalSGD) -> int:
     return max(1, *(ceil(epochs * ceil(Fraction(n, batch))) for n, batch in sets))
 
 
+def local_epoch(step: int, tau: int, epochs: float) -> int:
+    """The epoch of its round, from 0, that a client of tau steps is in at this step: floor(E s / tau)."""
+    return floor(step * Fraction(str(epochs)) / tau)
+
+
 def epoch_starts(tau: int, epochs: float) -> dict[int, int]:
     """{first step: epoch} of a round's epochs 1, 2, ..: epoch e begins with the first step s with E s / tau >= e."""
     exact = Fraction(str(epochs))

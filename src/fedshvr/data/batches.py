@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedshvr.data.augment import Augment
 from fedshvr.objectives.base import Batch, Objective
-from fedshvr.plan import LocalSGD, Plan, Sets
+from fedshvr.plan import LocalSGD, Plan, Sets, local_epoch
 from fedshvr.streams import Draws
 
 BLOCK_BYTES = 4 << 20  # about the size of a cache: larger blocks gain nothing
@@ -34,6 +34,9 @@ class Choices(NamedTuple):
 
     def steps(self, start: int, stop: int) -> "Choices":
         return self._map(lambda t: t[:, start:stop])
+
+    def at(self, client: int, step: int) -> "Choices":
+        return self._map(lambda t: t[client, step])
 
     def to(self, device: torch.device) -> "Choices":
         """On the device, but for the augmentations' numbers: see Augment."""
@@ -74,7 +77,24 @@ class Batcher:
 
     def _noise(self, draws: Draws, steps: int) -> dict[str, Tensor]:
         noise = self.objective.draw(draws, steps, self.local.batch_labeled, self.local.batch_unlabeled)
-        return noise | ({"masks": draws("masks", (steps,))} if self.dropout else {})
+        return noise | self._alpha0(draws, steps) | ({"masks": draws("masks", (steps,))} if self.dropout else {})
+
+    def _alpha0(self, draws: Draws, steps: int) -> dict[str, Tensor]:
+        """alpha0 of each step, (clients, steps), as long as it changes within the round.
+
+        At step s client k has made E s / tau_k epochs of the round; with ramp.by=epoch only whole ones count.
+        """
+        epochs, ramp, begin = self.local.epochs, self.objective.ramp, draws.path[1] * self.local.epochs
+        if ramp.by == "round" or ramp.over(begin):
+            return {}
+
+        def share(step: int, tau: int) -> float:
+            passed = epochs * step / tau if ramp.by == "step" else local_epoch(step, tau, epochs)
+            return ramp(begin + passed)
+
+        taus = [self.plan.tau[k] for k in draws.clients.tolist()]
+        shares = torch.tensor([[share(step, tau) for step in range(steps)] for tau in taus], dtype=torch.float64)
+        return {"alpha0": self.objective.weight * shares}
 
     def _pick(self, draws: Draws, name: str, sets: Sets, shape: tuple[int, int]) -> Tensor:
         size, start = (t[draws.clients, None, None] for t in (sets.size, sets.start))

@@ -1,7 +1,7 @@
 """What every objective offers, what it is given, and the few formulas that several share."""
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from math import exp, log
 from typing import Any, NamedTuple, Protocol
 
@@ -16,6 +16,7 @@ State = dict[str, Tensor]
 Parts = dict[str, Tensor]
 LABEL_VIEWS = {"clean": ("clean",), "weak": ("weak",), "mean4": ("weak",) * 4}
 RELABEL = ("round", "epoch", "step")
+AS_IT_IS = nullcontext()
 MODEL = "model"  # the table of each client's last theta_k, kept if `widths` has it
 
 
@@ -49,21 +50,29 @@ class Network(Protocol):
 class Ramp:
     """The share of the unlabelled term's weight at an epoch, 1 from epoch `epochs` on.
 
-    With x = epoch / epochs before that: linear x, so 0 at epoch 0; exp exp(-5 (1 - x)^2), which starts at 0.0067.
+    Before that it is start + (1 - start) r(x) with x = epoch / epochs: linear r = x; exp r = exp(-5 (1 - x)^2), which
+    begins at 0.0067; none is 1 throughout. The epochs are those at the start of the round, or (by=epoch, by=step) at
+    the start of the client's current epoch or step.
     """
 
     SHAPES = ("linear", "exp", "none")
+    BY = ("round", "epoch", "step")
 
-    def __init__(self, epochs: float, shape: str = "linear") -> None:
+    def __init__(self, epochs: float, shape: str = "linear", start: float = 0.0, by: str = "round") -> None:
         check(shape in self.SHAPES, f"ramp.shape={shape}: must be one of {', '.join(self.SHAPES)}")
         check(epochs >= 0, f"ramp.epochs={epochs}: must be at least 0")
-        self.epochs, self.shape = epochs, shape
+        check(0 <= start <= 1, f"ramp.start={start}: must be between 0 and 1")
+        check(by in self.BY, f"ramp.by={by}: must be one of {', '.join(self.BY)}")
+        self.epochs, self.shape, self.start, self.by = epochs, shape, start, by
+
+    def over(self, epoch: float) -> bool:
+        return self.shape == "none" or epoch >= self.epochs
 
     def __call__(self, epoch: float) -> float:
-        if self.shape == "none" or epoch >= self.epochs:
+        if self.over(epoch):
             return 1.0
         x = epoch / self.epochs
-        return x if self.shape == "linear" else exp(-5 * (1 - x) ** 2)
+        return self.start + (1 - self.start) * (x if self.shape == "linear" else exp(-5 * (1 - x) ** 2))
 
 
 class Objective:
@@ -83,7 +92,7 @@ class Objective:
     repeats = False  # does it compare passes that must drop the same units?
     compiles = True  # can torch.compile take `loss`? Not if it differentiates inside
     adapts = False  # does `adapt` change the memory before each step?
-    alpha0 = 0.0  # current weight of the unlabelled term
+    alpha0: Any = 0.0  # current weight of the unlabelled term; a tensor where it changes within the round
 
     def __init__(self, weight: float = 0.0, ramp: Ramp | None = None) -> None:
         check(weight >= 0, f"algorithm.objective.weight={weight}: must be at least 0")
@@ -100,6 +109,19 @@ class Objective:
     def begin_round(self, epoch: float) -> None:
         """Set what depends on how many epochs have passed."""
         self.alpha0 = self.weight * self.ramp(epoch)
+
+    @contextmanager
+    def weighed(self, alpha0: Tensor) -> Iterator[None]:
+        """alpha0 of one step in here; else it is that of the start of the round."""
+        before, self.alpha0 = self.alpha0, alpha0
+        try:
+            yield
+        finally:
+            self.alpha0 = before
+
+    def at_step(self, noise: dict[str, Tensor], dtype: torch.dtype) -> AbstractContextManager[None]:
+        """With alpha0 of the step that has this noise."""
+        return self.weighed(noise["alpha0"].to(dtype)) if "alpha0" in noise else AS_IT_IS
 
     def widths(self, parameters: int, classes: int) -> dict[str, int]:
         """How many numbers each vector of the memory has."""
