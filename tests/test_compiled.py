@@ -33,7 +33,7 @@ def test_a_loss_whose_compilation_fails_runs_as_it_is(capsys: pytest.CaptureFixt
         raise RuntimeError("there is no compiler here")
 
     register_backend(failing, name="failing")
-    eager, compiled = (fit(MADE["soft"](), compile=backend) for backend in (None, "failing"))
+    eager, compiled = (fit(MADE["soft"](), engine="sequential", compile=backend) for backend in (None, "failing"))
     assert torch.equal(compiled.theta, eager.theta)
     assert capsys.readouterr().err.count("compile: SoftPseudoLabel runs uncompiled, because ") == 1
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 COLUMNS = ("round", "test_acc", "train_loss")  # what every run must have
-OPTIONAL = ("gap",)
+OPTIONAL = ("gap", "server_loss")  # those that a figure draws
 SKIPPED = ("checkpoints", "wandb")  # folders that hold no run
 CHOICES = ("experiment", "algorithm", "scale")
 
@@ -23,6 +23,7 @@ NEUTRAL += (
     "engine",
     "client_state",
     "optimality_gap",
+    "server_loss_every",
     "profile",
     "threads",
 )
