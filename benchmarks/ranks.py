@@ -15,7 +15,7 @@ from ours import federated, trainer
 from fedshvr.cpu import keep_freed_memory
 from fedshvr.federated import Federated
 
-TRIALS = 4  # rounds of engine=auto before it has picked, and one more
+TRIALS = 2  # rounds that are not counted
 
 
 class Between(Callback):

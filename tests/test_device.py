@@ -13,7 +13,7 @@ import pytest
 import tiny
 from conftest import ALGORITHMS, ROOT, environment
 
-LOG, EVALUATION = ["federated._log_round: _to_copy"], ["federated.validation_step: _to_copy"]
+LOG, EVALUATION = ["federated._log_round: _to_copy"], ["federated._evaluate: _to_copy"]
 OPTIONS = ["relabel=step", "label_view=mean4", "dropout", "a random layer", "batch norm", "buffers=local", "option I"]
 OPTIONS += ["median", "momentum, decay", "shuffle", "gap and server loss", "engine=measure", "profile=true"]
 

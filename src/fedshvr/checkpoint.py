@@ -18,10 +18,10 @@ def client_tensors(bench: Bench, owner: list[int], trainer: Trainer) -> dict[str
         table.commit()
     v = bench.pool.v
     if len(v) and trainer.world_size > 1:
-        mine = torch.zeros_like(v)
-        own = torch.cat([bench.unlabeled[k] for k, rank in enumerate(owner) if rank == trainer.global_rank])
-        mine[own] = v[own]
-        v = trainer.strategy.reduce(mine, reduce_op="sum")  # every sample has one owner
+        mine = v.clone() if trainer.is_global_zero else torch.zeros_like(v)  # the first also has what is nobody's
+        for samples, rank in zip(bench.unlabeled, owner, strict=True):
+            mine[samples] = v[samples] if rank == trainer.global_rank else 0
+        v = trainer.strategy.reduce(mine, reduce_op="sum")
     tensors["v"] = v.cpu()
     return tensors
 

@@ -246,13 +246,16 @@ def test_methods_run_on_vectors(start: Callable, algorithm: str) -> None:
     assert (run.folder / "partition.png").is_file()
 
 
+VECTORS = "changes images, but data.name=cifar10_features has vectors"
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["augment=translate2"], "augment: Shift changes images, but data.name=cifar10_features has vectors; use augment=none"),
+        (["augment=translate2"], f"augment: Shift {VECTORS}; use augment=none"),
         (
             ["algorithm=fed_fixmatch", "augment_strong=randaugment"],
-            "augment_strong: RandAugment changes images, but data.name=cifar10_features has vectors; use augment_strong=none",
+            f"augment_strong: RandAugment {VECTORS}; use augment_strong=none",
         ),
         (["model=cnn13"], "model=cnn13: needs images, not vectors of 12 (use model=mlp)"),
     ],

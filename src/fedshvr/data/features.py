@@ -44,7 +44,7 @@ class Affine:
 
 
 def compute(x: Bytes, x_test: Bytes, recipe: Recipe) -> tuple[Tensor, Tensor]:
-    """The features (N, components) of training and test images (N, H, W, C); only the former decide the recipe's fit."""
+    """The features (N, components) of training and test images (N, H, W, C); only the former decide the fit."""
     bank = filter_bank(random_patches(x, recipe), recipe)
     with tqdm(total=len(x) + len(x_test), desc="features", unit=" images", smoothing=0) as bar:
         raw = torch.empty(len(x), 2 * recipe.filters * POOL**2)

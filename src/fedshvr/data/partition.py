@@ -164,7 +164,7 @@ def hold_out(y: npt.ArrayLike, share: float, seed: int) -> np.ndarray:
     counts = np.bincount(labels)
     taken = apportion(counts, round(share * len(labels)))
     check(
-        share == 0 or bool(((0 < taken) & (taken < counts))[counts > 0].all()),
+        share == 0 or bool(((taken > 0) & (taken < counts))[counts > 0].all()),
         f"validation={share}: must hold out and leave at least one sample of every class, "
         f"the smallest has {counts[counts > 0].min()}",
     )

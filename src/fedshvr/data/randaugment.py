@@ -21,7 +21,7 @@ LUMA = (0.299, 0.587, 0.114)  # how much red, green and blue count in grey
 class RandAugment(Augment):
     """The weak augmentation, then two of FixMatch's 14 changes, each of random strength, then a random square set to 0.
 
-    The strengths are those of the published code (brightness 0.1 to 1.9; the paper's table ends at 0.95). Otherwise than
+    The strengths are those of the published code (brightness 0.1 to 1.9; the paper's table ends at 0.95). Other than
     there, black and white are the darkest and the brightest value of the image itself, an image goes on beyond its
     border as at the border, and the square's side is random as in the paper's table, not always half of the image's.
     """
@@ -32,7 +32,8 @@ class RandAugment(Augment):
 
     def apply(self, x: Tensor, uniform: Tensor) -> Tensor:
         mine = uniform[:, self.weak.numbers :].to(x.dtype)
-        which, (strength, square) = mine[:, :PICKS], mine[:, PICKS:].to(x.device, non_blocking=True).split([PICKS, 3], 1)
+        which, rest = mine[:, :PICKS], mine[:, PICKS:].to(x.device, non_blocking=True)
+        strength, square = rest.split([PICKS, 3], 1)
         x = self.weak.apply(x, uniform[:, : self.weak.numbers])
         low, high = x.amin((1, 2, 3), keepdim=True), x.amax((1, 2, 3), keepdim=True)
         span = (high - low).clamp_min(torch.finfo(x.dtype).eps)
@@ -95,7 +96,7 @@ def auto_contrast(z: Tensor) -> Tensor:
 
 
 def equalize(z: Tensor) -> Tensor:
-    """Each value becomes the share of darker pixels of its channel, the brightest left out: 0 .. 1, each as frequent."""
+    """Each value becomes the share of darker pixels of its channel, the brightest left out: 0 .. 1, equally often."""
     level = (z.flatten(2) * (BINS - 1)).round().long()
     count = z.new_zeros(*z.shape[:2], BINS).scatter_add_(2, level, z.new_ones(()).expand(level.shape))
     darker = count.cumsum(2) - count
