@@ -113,7 +113,10 @@ def test_colour_channels_are_scaled_one_by_one(monkeypatch: pytest.MonkeyPatch, 
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"name": "imagenet"}, "data.name=imagenet: must be one of digits, mnist, cifar10, cifar10_features, fashion"),
+        (
+            {"name": "imagenet"},
+            "data.name=imagenet: must be one of digits, mnist, cifar10, cifar10_features, fashion_mnist",
+        ),
         ({"name": "digits", "scaling": "zca"}, "data.scaling=zca: must be one of normalized, unit"),
     ],
 )
