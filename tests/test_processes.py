@@ -112,11 +112,22 @@ def processes_of(session: int) -> list[int]:
     return found
 
 
+def heed_ctrl_c() -> None:
+    """A shell lets its background jobs ignore SIGINT, and these tests may be in one."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def started(tmp_path: Path, *options: str) -> subprocess.Popen:
     """A long run in a session of its own, after its first rounds."""
     full = command(*TWO, *LONG, "hydra.run.dir=a", *options)
     process = subprocess.Popen(
-        full, cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True, start_new_session=True
+        full,
+        cwd=tmp_path,
+        env=environment(),
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=heed_ctrl_c,
     )
     metrics, deadline = tmp_path / "a" / "metrics.csv", time.monotonic() + 120
     while not (metrics.is_file() and metrics.read_text().count("\n") >= 3):
