@@ -9,12 +9,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, open_dict
 
 import fedshvr  # noqa: F401  # before lightning and torchvision: see fedshvr.torchvision_compat
+
+torch.set_num_threads(1)  # the tests' tensors are small
 
 ROOT = Path(__file__).resolve().parent.parent
 ALGORITHMS = sorted(path.stem for path in (ROOT / "configs" / "algorithm").glob("*.yaml"))
