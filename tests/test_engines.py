@@ -36,7 +36,7 @@ def conv(norm: str = "group") -> nn.Module:
         (lambda: MLP((64,), 3, [8]), 1, "sequential"),  # nothing to stack
         (lambda: nn.Sequential(MLP((64,), 3, [8]), nn.AlphaDropout(0.1)), 9, "sequential"),  # cannot be stacked
         (lambda: conv("batch"), 9, "sequential"),
-        (conv, 9, "sequential"),  # could be, but is slower on a CPU
+        (conv, 9, "sequential"),  # could be, but gains nothing on a CPU
     ],
 )
 def test_the_rule_of_auto(network: Callable[[], nn.Module], clients: int, engine: str) -> None:

@@ -49,7 +49,7 @@ def rule(net: FlatNet, clients: int) -> str:
     """engine=auto: by what is known before the first step, never by the clock, so that a command repeats its bits.
 
     Clients are stacked if there are several and the network can be, except for convolutions on a CPU: those of a stack
-    become one grouped convolution, which is slower there. docs/performance.md has the measurements.
+    become one grouped convolution, which is no faster there (docs/performance.md).
     """
     convolutional = any(isinstance(m, _ConvNd) for m in net.module.modules())
     slow = convolutional and net.theta.device.type == "cpu"
