@@ -256,13 +256,13 @@ class Federated(LightningModule):
                 self.bench.tables[MODEL].put(result.clients, result.theta)
             if len(self.buffers_):
                 sums.buffers += (w @ result.buffers.to(w.dtype)).to(sums.buffers.dtype)
-            for i, k in enumerate(result.clients):
-                if self.aggregation.linear:
-                    sums.direction.add_(move[i], alpha=weights.coefficient[k])
-                else:
-                    sums.moves[weights.position[k]] = move[i]
-                if groups:
-                    sums.groups[groups[k]].add_(result.theta[i], alpha=weights.share[k])
+            if self.aggregation.linear:
+                coefficients = [weights.coefficient[k] for k in result.clients]
+                sums.direction += torch.tensor(coefficients, dtype=theta.dtype, device=self.device) @ move
+            else:
+                sums.moves[[weights.position[k] for k in result.clients]] = move
+            for i, k in enumerate(result.clients if groups else ()):
+                sums.groups[groups[k]].add_(result.theta[i], alpha=weights.share[k])
             if self.correction.memory:
                 self._remember(round, result.clients, move.div_(self.local.eta * tau[:, None]), sums.change)
         return sums
@@ -278,8 +278,8 @@ class Federated(LightningModule):
         reported = self.correction.after_client(memory, round.c, delta, gradient)
         table.put(clients, memory)
         if reported is not None:
-            for k, row in zip(clients, reported, strict=True):
-                change.add_(row, alpha=self.clients[k].omega)
+            omega = [self.clients[k].omega for k in clients]
+            change += torch.tensor(omega, dtype=change.dtype, device=change.device) @ reported
 
     def _after_round(self, own: list[int], global_move: Tensor) -> None:
         table = self.bench.tables[self.correction.memory]

@@ -16,6 +16,7 @@ from torch.nn.functional import linear
 from fedshvr.stacked import current_vmap, for_all
 
 LARGE = 1 << 18  # numbers in a weight from which on a client alone gains: less than this, autograd's own code is faster
+SMALL = 1 << 13  # numbers in a weight below which a stack's products are written out: baddbmm_ goes client by client
 
 
 class Factors(NamedTuple):
@@ -28,8 +29,13 @@ class Factors(NamedTuple):
 
     def add_to(self, views: list[Tensor], scale: float) -> None:
         """views[i] += scale * gradient of parameter i."""
-        product = torch.Tensor.addmm_ if self.outer.dim() == 2 else torch.Tensor.baddbmm_
-        product(views[self.weight], self.outer.mT, self.x, alpha=scale)
+        weight = views[self.weight]
+        if self.outer.dim() == 2:
+            weight.addmm_(self.outer.mT, self.x, alpha=scale)
+        elif weight[0].numel() >= SMALL:
+            weight.baddbmm_(self.outer.mT, self.x, alpha=scale)
+        else:
+            weight.add_(torch.bmm(self.outer.mT, self.x), alpha=scale)
         if self.bias is not None:
             views[self.bias].add_(self.outer.sum(-2), alpha=scale)
 

@@ -11,6 +11,7 @@ import torch
 from lightning import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback
 
+from fedshvr import federated
 from fedshvr.client import Descent
 from fedshvr.engine import timed
 from fedshvr.federated import Federated
@@ -41,7 +42,7 @@ class Profile(Callback):
         self._time(bench.batcher, "choose", "draw")
         self._time(bench.batcher, "gather", "gather")
         self._time(bench.objective, "loss", "forward")
-        self._time(bench.objective, "label", "label")
+        self._time(federated, "relabel", "label")
         self._time(Descent, "update", "update")
         run_clients = pl_module.run_clients
         pl_module.run_clients = lambda *args: timed(run_clients(*args), partial(self._add, "clients"))

