@@ -142,6 +142,7 @@ def _fit_stack(bench: Bench, round: Round, group: list[int], tau: list[int]) -> 
             now = sum(t > step for t in tau) if step >= tau[-1] else len(group)
             if now != active:
                 active = now
+                bench.net.linears.settle()
                 leaves = [v.requires_grad_() for v in split_like(theta_k.detach()[:active], bench.net.shapes)]
                 active_state = {name: rows[:active] for name, rows in state.items()}
                 d_active, m_active = (None if t is None else t[:active] for t in (d, m))
@@ -157,10 +158,13 @@ def _fit_stack(bench: Bench, round: Round, group: list[int], tau: list[int]) -> 
             row = torch.stack([losses.detach(), *(part.detach() for part in parts)], dim=1)
             trace.append(row if active == len(group) else nn.functional.pad(row, (0, 0, 0, len(group) - active)))
             step += 1
+        if any(step in starts for starts in epochs):
+            bench.net.linears.settle()
         for i, k in enumerate(group):
             if step in epochs[i]:
                 bench.net.load(theta_k[i], round.buffers)
                 renew_labels(bench, round.index, k, epochs[i][step], choices.at(i, step).noise)
+    bench.net.linears.settle()
     for name, rows in state.items():
         bench.tables[name].put(group, rows)
     return Result(group, theta_k, round.buffers.expand(len(group), -1), torch.stack(trace))
