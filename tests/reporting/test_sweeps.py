@@ -13,6 +13,9 @@ from fedshvr.reporting.sweeps import CONFIGS, find, grid, wanted
 
 CELLS = {"table1": 12, "fig2a": 4, "fig2b": 4, "fig3a": 24, "fig3b": 20, "fig4": 3, "fig5": 2, "fig6a": 20, "fig6b": 4}
 
+JOBS = {"identify": 12, "identify_fedavg": 288, "identify_full": 24, "identify_labels": 48, "identify_exponent": 16}
+JOBS |= {"identify_network": 48, "identify_views": 32, "identify_split": 16}
+
 
 @pytest.mark.parametrize("name", PAPER)
 def test_the_papers_grid_with_five_seeds(name: str) -> None:
@@ -28,7 +31,15 @@ def test_the_grids_with_features_are_those_of_fig6_with_three_seeds() -> None:
         assert str(plan.cells()).replace("_features", "") == str(grid(name).cells())
 
 
-@pytest.mark.parametrize("name", [*SWEEPS, "smoke"])
+@pytest.mark.parametrize("name", JOBS)
+def test_the_searches_say_how_many_jobs_they_are(name: str) -> None:
+    plan = grid(name)
+    assert len(plan.cells()) * len(plan.seeds) == JOBS[name]
+    assert f" {JOBS[name]} jobs" in (CONFIGS / "sweep" / f"{name}.yaml").read_text()
+    assert plan.fixed["rounds"] == 2
+
+
+@pytest.mark.parametrize("name", [*SWEEPS, *JOBS, "smoke"])
 def test_a_sweep_composes_and_gives_what_its_cells_ask_for(name: str) -> None:
     plan = grid(name)
     cell = plan.cells()[-1]

@@ -94,11 +94,15 @@ def _values(key: str, text: Any) -> list[Any]:
 
 
 def _wanted(path: Path) -> Where:
-    """The choices and values that a small _global_ configuration file sets."""
+    """The choices and values that a small _global_ configuration file sets, after those of the file that it extends."""
     tree = yaml.safe_load(path.read_text())
-    overrides = [entry for entry in tree.pop("defaults", []) if isinstance(entry, dict)]
-    chosen = {k.removeprefix("override /"): v for e in overrides for k, v in e.items() if k.startswith("override /")}
-    return chosen | flat(tree)
+    where: Where = {}
+    for entry in tree.pop("defaults", []):
+        if isinstance(entry, str):
+            where |= _wanted(path.with_name(f"{entry}.yaml"))
+        else:
+            where |= {k.removeprefix("override /"): v for k, v in entry.items() if k.startswith("override /")}
+    return where | flat(tree)
 
 
 def wanted(grid: Grid, cell: Where) -> Where:
