@@ -59,5 +59,5 @@ def test_he_is_normal_with_variance_two_over_fan_in() -> None:
 
 
 def test_an_unknown_name_is_refused() -> None:
-    with pytest.raises(UserError, match="^model.init=xavier: must be one of torch, glorot, he$"):
+    with pytest.raises(UserError, match=r"^model\.init=xavier: must be one of torch, glorot, he$"):
         linears("xavier")
