@@ -107,10 +107,16 @@ def _wanted(path: Path) -> Where:
 
 def wanted(grid: Grid, cell: Where) -> Where:
     """What the cell's runs must have; `row` stands for a file of configs/row."""
-    where = {k: v for k, v in grid.fixed.items() if k != "scale"}
+    where = {k: v for k, v in grid.fixed.items() if k not in ("scale", "logger")}
     for key, value in cell.items():
-        where |= _wanted(CONFIGS / "row" / f"{value}.yaml") if key == "row" else {key: value}
+        where |= row(value) if key == "row" else {key: value}
     return where
+
+
+@cache
+def row(name: str) -> Where:
+    """A row of Table I."""
+    return _wanted(CONFIGS / "row" / f"{name}.yaml")
 
 
 def fits(run: Run, where: Where) -> bool:
