@@ -1,12 +1,12 @@
 """The search by the T=1 column of Table I: its ranking and effects against numbers worked by hand."""
 
 import csv
-from copy import deepcopy
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from fabricate import base_config, set_in, write_run
+from fabricate import make_config, make_sweep, write_run
 from omegaconf import OmegaConf
 
 from fedshvr.reporting.build import report
@@ -17,20 +17,16 @@ from fedshvr.reporting.sweeps import CONFIGS, row
 
 IID, NONIID = "mnist_iid", "mnist_noniid"
 RELABEL, EXPONENT = "algorithm.objective.relabel", "algorithm.objective.exponent"
-BASE = {"choices.augment": "none", "client.rounding": "ceil", "rounds": 2, "server_loss_every": 0}
+BASE = {"augment": "none", "client.rounding": "ceil", "rounds": 2, "server_loss_every": 0}
 
 
-def run(logs: Path, place: tuple[str, str], accuracy: list[float], seed: int = 0, **options: object) -> Path:
-    """A finished run of a row and an experiment with these accuracies; `options` has flat keys."""
-    where = row(place[0])
-    config = deepcopy(base_config(place[1], where["algorithm"], "paper"))
-    own = {k: v for k, v in where.items() if k != "algorithm"} | BASE | {"choices.sweep": "identify"} | options
-    for key, value in own.items():
-        set_in(config, key, value)
-    config["seed"] = seed
+def run(logs: Path, place: tuple[str, str], accuracy: list[float], seed: int = 0, **options: Any) -> None:
+    """A finished run of a row and an experiment with these accuracies; `options` has choices and flat keys."""
+    own = {"experiment": place[1], "sweep": "identify", "scale": "paper"} | row(place[0]) | BASE | options
+    config = make_config(own, seed, own.pop("scale"), own.pop("sweep"))
     t = np.arange(1.0, len(accuracy) + 1)
     columns = {"round": t, "test_acc": np.array(accuracy), "train_loss": t}
-    return write_run(logs / str(len(list(logs.iterdir()))), config, columns)
+    write_run(logs / str(len(list(logs.iterdir()))), config, columns)
 
 
 @pytest.fixture
@@ -38,12 +34,12 @@ def logs(tmp_path: Path) -> Path:
     """FedAvg IID (58.5 in the paper) with two roundings, r1 Non-IID (74.4) with two ways to renew labels."""
     folder = tmp_path / "logs"
     folder.mkdir()
-    floor = {"client.rounding": "floor", "choices.sweep": "identify_fedavg"}
+    floor = {"client.rounding": "floor", "sweep": "identify_fedavg"}
     run(folder, ("fedavg", IID), [0.50, 0.70], 0, **floor)
     run(folder, ("fedavg", IID), [0.60, 0.70], 1, **floor)
     run(folder, ("fedavg", IID), [0.585, 0.70])
     run(folder, ("r1", NONIID), [0.70, 0.80])
-    run(folder, ("r1", NONIID), [0.75, 0.90], **{RELABEL: "step", "choices.sweep": "identify_labels"})
+    run(folder, ("r1", NONIID), [0.75, 0.90], **{RELABEL: "step", "sweep": "identify_labels"})
     return folder
 
 
@@ -124,11 +120,27 @@ def test_jobs_that_have_not_run_are_counted_with_the_command_that_goes_on(logs: 
 
 def test_other_runs_and_other_scales_do_not_count(logs: Path) -> None:
     before = [(r.setting, r.distance) for r in ranked(logs)]
-    run(logs, ("fedavg", IID), [0.1, 0.1], **{"choices.sweep": "table1"})
-    run(logs, ("fedavg", IID), [0.1, 0.1], **{"choices.scale": "laptop"})
+    run(logs, ("fedavg", IID), [0.1, 0.1], sweep="table1")
+    run(logs, ("fedavg", IID), [0.1, 0.1], scale="laptop")
     assert [(r.setting, r.distance) for r in ranked(logs)] == before
 
 
 def test_an_option_of_the_command_line_is_a_factor_too(logs: Path) -> None:
     run(logs, ("fedavg", IID), [0.58, 0.7], **{"client.eta": 0.02})
     assert {dict(r.setting)["client.eta"] for r in ranked(logs)} == {0.01, 0.02}
+
+
+def test_the_augmentation_and_the_ramp_are_one_factor_each(logs: Path) -> None:
+    """Their values lie at several places of the configuration, and FedAvg, which has a ramp there, does not use it."""
+    ramp = {"ramp.start": 0.1, "algorithm.objective.ramp.start": 0.1}
+    run(logs, ("r1", NONIID), [0.744, 0.8], augment="translate2", **ramp)
+    run(logs, ("r1", NONIID), [0.744, 0.8], augment="none", **ramp)
+    names = {"client.rounding", RELABEL, READING, "augment", "algorithm.objective.ramp.start"}
+    assert set().union(*(dict(r.setting) for r in ranked(logs))) == names
+    best = ranked(logs)[0]
+    assert (dict(best.setting)["algorithm.objective.ramp.start"], len(best.cells)) == (0.1, 2)
+
+
+def test_a_whole_search_lacks_nothing(logs: Path) -> None:
+    make_sweep(logs, "identify_full", "paper")
+    assert not [m for m in items(logs)["identify"].missing if m.what.startswith("identify_full")]

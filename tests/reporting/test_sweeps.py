@@ -110,3 +110,17 @@ def test_missing_cells_come_with_the_command_that_fills_them(tmp_path: Path) -> 
     (missing,) = find("fig4", collect(tmp_path).runs).missing
     assert missing.what == "algorithm=fed_sh: 3 of 5 seeds"
     assert missing.command == "python src/train.py -m sweep=fig4 scale=laptop algorithm=fed_sh seed=1,3"
+
+
+def test_settings_are_never_mixed_and_named(tmp_path: Path) -> None:
+    closest = {"setting": "closest"}
+    make_run(tmp_path / "a", {}, seed=0, sweep="fig2a")
+    make_run(tmp_path / "b", closest, seed=0, sweep="table1")
+    make_run(tmp_path / "c", closest | {"client.eta": 0.1}, seed=0, sweep="fig2a")
+    make_run(tmp_path / "d", closest | {"client.eta": 0.1}, seed=0, sweep="table1")  # of table1 alone
+    setting, eta = ("setting", "closest"), ("client.eta", 0.1)
+    assert found(tmp_path, "fig2a") == [
+        ("fed_shvr", (), [0]),
+        ("fed_shvr", (setting, eta), [0]),
+        ("fed_shvr", (setting,), [0]),
+    ]

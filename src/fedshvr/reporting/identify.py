@@ -32,6 +32,7 @@ SEARCHES = sorted(path.stem for path in (CONFIGS / "sweep").glob("identify*.yaml
 READING = "T=1 is round"  # of metrics.csv: 1, or 2 if T counts from 0
 PAPER = {(r, e): float(TABLE1[r][place]) for e, place in zip(SETTINGS, (1, 3), strict=True) for r in TABLE1}
 CELLS = [f"{r}, {SETTINGS[e]}" for r, e in PAPER]
+COPIED = ("ramp.", "augment.", "augment_strong.weak.")
 BEST = 10
 
 
@@ -56,7 +57,7 @@ def cell_of(run: Run) -> Cell | None:
 
 def options(run: Run) -> dict[str, Any]:
     """What may be a factor. `ramp` is copied into the objective that uses it, and hard labels have no exponent."""
-    kept = {k: v for k, v in settings(run.config).items() if k != "rounds" and not k.startswith(("ramp.", "augment."))}
+    kept = {k: v for k, v in settings(run.config).items() if k != "rounds" and not k.startswith(COPIED)}
     if kept.get("algorithm.objective.alpha1") == 0:
         kept.pop("algorithm.objective.exponent", None)
     kept["augment"] = run.choices.get("augment")
