@@ -74,7 +74,7 @@ def test_settings_leave_out_the_seed_and_where_things_are() -> None:
 
 @pytest.mark.slow
 def test_a_thousand_runs_of_a_thousand_rounds_take_seconds(tmp_path: Path) -> None:
-    config = base_config("mnist_iid", "fed_shvr", "laptop")
+    config = base_config(experiment="mnist_iid", algorithm="fed_shvr", scale="laptop")
     t = np.arange(1, 1001)
     columns = {"round": t, "test_acc": t / 1000} | {
         name: np.random.default_rng(0).random(1000) for name in ("test_loss", "train_loss", *"abcdefghi")

@@ -9,6 +9,7 @@ from fedshvr.errors import check
 from fedshvr.reporting import figures, tables
 from fedshvr.reporting.collect import Collection, collect
 from fedshvr.reporting.compare import compare
+from fedshvr.reporting.identify import SEARCH, search
 from fedshvr.reporting.items import Item
 from fedshvr.reporting.landscape import fig5
 from fedshvr.reporting.others import other_items
@@ -49,10 +50,11 @@ def report(cfg: DictConfig) -> list[Item]:
 def make_items(cfg: DictConfig, collection: Collection) -> list[Item]:
     """The items asked for: the paper's, ours, and one for each other experiment that has runs."""
     found = {name: find(name, collection.runs, cfg.scale) for name in SWEEPS}
-    claimed = set().union(*(found[name].claimed for name in SWEEPS))
+    found |= dict.fromkeys(SEARCH, search(collection.runs, cfg.scale))
+    claimed = set().union(*(of_one.claimed for of_one in found.values()))
     others = {i.key: i for i in other_items([r for r in collection.runs if r.folder not in claimed], cfg.scale)}
-    names = wanted(cfg["items"], [*SWEEPS, *others])
-    makers = ITEMS | {"fig5": partial(fig5, cache=Path(cfg.out) / "cache", **cfg.landscape)}
+    names = wanted(cfg["items"], [*found, *others])
+    makers = ITEMS | SEARCH | {"fig5": partial(fig5, cache=Path(cfg.out) / "cache", **cfg.landscape)}
     return [others[name] if name in others else makers[name](found[name]) for name in names]
 
 

@@ -71,6 +71,7 @@ class Item:
     missing: list[Missing] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
     note: str = ""
+    points: Table | None = None  # for the CSV file, where it has more than the table
 
 
 def label(algorithm: str, variant: Variant) -> str:

@@ -94,19 +94,29 @@ def _values(key: str, text: Any) -> list[Any]:
 
 
 def _wanted(path: Path) -> Where:
-    """The choices and values that a small _global_ configuration file sets."""
+    """The choices and values that a small _global_ configuration file sets, after those of the file that it extends."""
     tree = yaml.safe_load(path.read_text())
-    overrides = [entry for entry in tree.pop("defaults", []) if isinstance(entry, dict)]
-    chosen = {k.removeprefix("override /"): v for e in overrides for k, v in e.items() if k.startswith("override /")}
-    return chosen | flat(tree)
+    where: Where = {}
+    for entry in tree.pop("defaults", []):
+        if isinstance(entry, str):
+            where |= _wanted(path.with_name(f"{entry}.yaml"))
+        else:
+            where |= {k.removeprefix("override /"): v for k, v in entry.items() if k.startswith("override /")}
+    return where | flat(tree)
 
 
 def wanted(grid: Grid, cell: Where) -> Where:
     """What the cell's runs must have; `row` stands for a file of configs/row."""
-    where = {k: v for k, v in grid.fixed.items() if k != "scale"}
+    where = {k: v for k, v in grid.fixed.items() if k not in ("scale", "logger")}
     for key, value in cell.items():
-        where |= _wanted(CONFIGS / "row" / f"{value}.yaml") if key == "row" else {key: value}
+        where |= row(value) if key == "row" else {key: value}
     return where
+
+
+@cache
+def row(name: str) -> Where:
+    """A row of Table I."""
+    return _wanted(CONFIGS / "row" / f"{name}.yaml")
 
 
 def fits(run: Run, where: Where) -> bool:
@@ -117,12 +127,12 @@ def find(name: str, runs: Iterable[Run], scale: str | None = None) -> Found:
     """Fill the cells of a sweep with runs at one scale: the one asked for, or else the largest that has a run.
 
     A run that was started for this sweep with further overrides is kept apart as a variant; a run from elsewhere counts
-    only if it is exactly what the cell's command would have run.
+    only if it is exactly what the cell's command would have run, with the run's `setting`; settings are kept apart too.
     """
     plan = grid(name)
     places = [(cell, wanted(plan, cell)) for cell in plan.cells()]
     fitting = [(cell, run, difference(run, where)) for cell, where in places for run in runs if fits(run, where)]
-    own = [(cell, run, variant) for cell, run, variant in fitting if not variant or run.choices.get("sweep") == name]
+    own = [(c, run, variant) for c, run, variant in fitting if run.choices.get("sweep") == name or is_planned(variant)]
     scale = scale or largest({str(run.choices["scale"]) for _, run, _ in own})
     groups: dict[tuple[str, Variant], Group] = {}
     for cell, run, variant in own:
@@ -145,10 +155,15 @@ def add(group: Group, run: Run) -> None:
 
 
 def difference(run: Run, where: Where) -> Variant:
-    """The settings of the run that its experiment, algorithm and cell do not give."""
-    reference = composed(*(str(run.choices[k]) for k in ("experiment", "algorithm", "scale"))) | where
-    own = settings(run.config)
-    return tuple((k, v) for k, v in own.items() if k in reference and not _same(v, reference[k]))
+    """A `setting` other than text, and what the run's experiment, setting, algorithm and cell do not give."""
+    setting = run.choices.get("setting") or "text"
+    reference = composed(*(str(run.choices[k]) for k in ("experiment", "algorithm", "scale")), setting) | where
+    own = tuple((k, v) for k, v in settings(run.config).items() if k in reference and not _same(v, reference[k]))
+    return own if setting == "text" else (("setting", setting), *own)
+
+
+def is_planned(variant: Variant) -> bool:
+    return all(key == "setting" for key, _ in variant)
 
 
 def _same(a: Any, b: Any) -> bool:
@@ -156,10 +171,10 @@ def _same(a: Any, b: Any) -> bool:
 
 
 @cache
-def composed(experiment: str, algorithm: str, scale: str) -> dict[str, Any]:
+def composed(experiment: str, algorithm: str, scale: str, setting: str) -> dict[str, Any]:
     """The flat settings that these choices give; empty if there are no such files any more."""
     started = GlobalHydra.instance().is_initialized()  # as in report.py
-    choices = {"experiment": experiment, "algorithm": algorithm, "scale": scale}
+    choices = {"experiment": experiment, "algorithm": algorithm, "scale": scale, "setting": setting}
     with nullcontext() if started else initialize_config_dir(str(CONFIGS), version_base="1.3"):
         try:
             cfg = compose("train", overrides=[*(f"{k}={v}" for k, v in choices.items()), "logger=csv"])

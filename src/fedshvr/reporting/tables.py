@@ -26,7 +26,8 @@ def csv_text(item: Item) -> str:
     elif item.panels:
         header, rows = series_points(item.panels)
     else:
-        header, rows = item.table.columns, item.table.rows
+        table = item.points or item.table
+        header, rows = table.columns, table.rows
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(header)
