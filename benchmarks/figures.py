@@ -1,5 +1,6 @@
 """The figures of docs/performance.md."""
 
+from math import ceil, floor, log10
 from typing import Any
 
 import matplotlib
@@ -53,7 +54,7 @@ def ratios(results: dict[str, Any]) -> None:
 
 def scaling(curves: dict[str, Any]) -> None:
     """Seconds a round as clients, parameters, samples and processes grow, with quartiles and the exponents."""
-    fig, axes = plt.subplots(1, len(AXES), figsize=(13, 3.4), layout="constrained")
+    fig, axes = plt.subplots(1, len(AXES), figsize=(13, 3.8), layout="constrained")
     for axis, (what, label) in zip(axes, AXES.items(), strict=True):
         for name, found in curves.items():
             if name.partition(",")[0] != what:
@@ -68,7 +69,9 @@ def scaling(curves: dict[str, Any]) -> None:
         axis.set(xscale="log", yscale="log", xlabel=label)
         axis.spines[["top", "right"]].set_visible(False)
         if axis.get_legend_handles_labels()[0]:
-            axis.legend(frameon=False, fontsize="small")
+            axis.legend(frameon=False, fontsize="small", loc="lower center", bbox_to_anchor=(0.5, 1))
+            low, high = axis.get_ylim()
+            axis.set_ylim(10 ** floor(log10(low)), 10 ** ceil(log10(high)))  # whole decades, so that ticks have numbers
     if counts := sorted({x for name, found in curves.items() if name.startswith("cores") for x in found["x"]}):
         axes[-1].set_xticks(counts, [str(n) for n in counts])
         axes[-1].minorticks_off()

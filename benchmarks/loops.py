@@ -15,7 +15,7 @@ from math import prod
 from statistics import median
 
 import torch
-from timing import Contestant, each_line, ratios
+from timing import Contestant, each_line, ratios, spread
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, log_softmax
 
@@ -287,10 +287,12 @@ def chosen(arguments: list[str]) -> tuple[Workload, int]:
 
 
 def report(seconds: dict[str, list[float]], package: str) -> None:
-    """A peer's last line: the median ratio of all rounds but the first, seconds and version."""
+    """A peer's last line: the median ratio of all rounds but the first with its quartiles, seconds and version."""
     warm = {name: values[1:] for name, values in seconds.items()}
     medians = {name: median(values) for name, values in warm.items()}
-    print(json.dumps({"ratio": median(ratios(warm, "peer", "bare")), "seconds": medians, "version": version(package)}))
+    found = spread(ratios(warm, "peer", "bare"))
+    line = {"ratio": found["ours"], "quartiles": found["quartiles"], "seconds": medians, "version": version(package)}
+    print(json.dumps(line))
 
 
 if __name__ == "__main__":
