@@ -144,11 +144,12 @@ def main(work: Workload, method: str, engine: str = "auto", **options: Any) -> N
     x, y = synthetic(work)
     started = time.perf_counter()
     module = federated(work, x, y, model(work), method, engine)
+    setup = time.perf_counter() - started
     with initialize_config_dir(str(source.ROOT / "configs"), version_base="1.3"):
         changes = [f"{name}={value}" for name, value in options.items()]
         cfg = compose("train", changes, return_hydra_config=True)
     layout = lay_out(cfg.trainer, cfg.hydra, cfg.threads, module, ROUNDS)
-    turns = Turns(time.perf_counter() - started, str(layout))
+    turns = Turns(setup, str(layout))
     with tempfile.TemporaryDirectory() as folder:
         module.state_folder = Path(folder)
         own = {**PLAIN, "callbacks": [turns], "default_root_dir": folder, "max_epochs": -1}
