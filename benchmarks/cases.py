@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
+from blocks import blocks
 from curves import curves, many_clients
 from fedavg import Rows, against_bare, profile, same_accuracy
 from rules import rules
@@ -25,4 +26,5 @@ CASES: dict[str, Callable[[int, bool], Rows]] = {
     "profile": profile,
     "curves": curves,
     "rules": rules,
+    "blocks": blocks,
 }

@@ -86,6 +86,17 @@ def engine_table(results: dict[str, Any]) -> str:
     return markdown(["vectorized / sequential", *(f"{n} clients" for n in stacks)], body)
 
 
+def block_table(results: dict[str, Any]) -> str:
+    """The first layer in blocks of steps over step by step; below 1 blocks pay."""
+    table = results["rows"].get("blocks", {}).get("table", [])
+    sizes = sorted({int(n) for line in table for n in line["ratio"]})
+    body = [
+        [line["network"], f"{line['ms']:.2f}", *(f"{line['ratio'][n]:.2f}" for n in map(str, sizes))] for line in table
+    ]
+    names = [f"blocks of {n}" if n > 1 else "steps that wait" for n in sizes]
+    return markdown(["first layer", "ms a step", *names], body)
+
+
 def process_table(results: dict[str, Any]) -> str:
     body = []
     for line in results["rows"].get("rules", {}).get("processes", []):
@@ -140,6 +151,7 @@ BLOCKS = {
     "curves": curve_table,
     "engines": engine_table,
     "processes": process_table,
+    "blocks": block_table,
 }
 
 

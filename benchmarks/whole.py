@@ -39,7 +39,7 @@ def memory(repeats: int, small: bool) -> Rows:
 
 def start_up(repeats: int, small: bool) -> Rows:
     """From the command to the first local step against the imports nobody can avoid, and --help: fresh processes."""
-    imports = ["-c", "import torch, lightning"]
+    imports = ["-c", "import sys; sys.path.insert(0, 'src'); import fedshvr, torch, lightning"]  # it mends torchvision
     commands = {"ours": first_step, "imports": lambda: lasts(imports), "help": lambda: lasts([TRAIN, "--help"])}
     seconds = interleaved(commands, 2 if small else repeats, warmup=0 if small else 1)
     return {"first_step": against(seconds, "ours", "imports"), "help": spread(seconds["help"])}
