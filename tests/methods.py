@@ -8,6 +8,7 @@ from fedshvr.objectives.fedmatch import FedMatch
 from fedshvr.objectives.fedsem import FedSem
 from fedshvr.objectives.fixmatch import FixMatch
 from fedshvr.objectives.hard_pseudo_label import HardPseudoLabel
+from fedshvr.objectives.manifold import Manifold
 from fedshvr.objectives.mean_teacher import MeanTeacher
 from fedshvr.objectives.mixmatch import MixMatch
 from fedshvr.objectives.pi_model import PiModel
@@ -45,5 +46,6 @@ MADE: dict[str, Callable[[], Objective]] = {
     "mixmatch_stepwise": lambda: MixMatch(5.0, 0.5, 0.75, STEPWISE),
     "ds3l_mean4": lambda: DS3L(10.0, 1e-2, 1e-2, RAMP, "mean4"),
     "fedmatch": lambda: FedMatch(1.0, 1.0, 1.0, 1e-4, 0.4, helpers=2, helpers_every=2, zero_below=0.01),
+    "manifold": lambda: Manifold(10.0, 2, RAMP),
     "s3vm": lambda: S3VM(1.0, 0.5, RAMP),
 }
