@@ -13,6 +13,7 @@ from fedshvr.objectives.mean_teacher import MeanTeacher
 from fedshvr.objectives.mixmatch import MixMatch
 from fedshvr.objectives.pi_model import PiModel
 from fedshvr.objectives.s3vm import S3VM
+from fedshvr.objectives.self_training import SelfTraining
 from fedshvr.objectives.soft_pseudo_label import SoftPseudoLabel
 from fedshvr.objectives.supervised import Supervised
 from fedshvr.objectives.vat import VAT
@@ -48,4 +49,6 @@ MADE: dict[str, Callable[[], Objective]] = {
     "fedmatch": lambda: FedMatch(1.0, 1.0, 1.0, 1e-4, 0.4, helpers=2, helpers_every=2, zero_below=0.01),
     "manifold": lambda: Manifold(10.0, 2, RAMP),
     "s3vm": lambda: S3VM(1.0, 0.5, RAMP),
+    "self_training": lambda: SelfTraining(1.0, 0.4, RAMP),
+    "self_training_keep": lambda: SelfTraining(1.0, 0.4, RAMP, keep=True),
 }

@@ -26,7 +26,7 @@ class Batch(NamedTuple):
     x: Tensor  # labelled images (augmented)
     y: Tensor  # their classes
     u: tuple[Tensor, ...] = ()  # views of the unlabelled images, in the order of Objective.views
-    v: Any = ()  # their pseudo-labels, rows on the simplex, if Objective.pseudo_labels
+    v: Any = ()  # their pseudo-labels, rows on the simplex (or shorter: a label that counts less), if pseudo_labels
     noise: dict[str, Tensor] = {}  # random numbers that Objective.draw asked for
 
     def map(self, f: Callable[[Tensor], Tensor]) -> "Batch":
@@ -146,6 +146,10 @@ class Objective:
     def label(self, logits: Tensor) -> Tensor:
         """Pseudo-labels v of the images with these logits."""
         raise AssertionError("only asked of objectives with pseudo-labels")
+
+    def revise(self, v: Tensor, before: Tensor) -> Tensor:
+        """The labels of a round, from those just made and those before; a row of zeros is no label."""
+        return v
 
     def targets(self, net: Network, batch: Batch) -> Tensor:
         """v of the batch: from the start of the round or epoch, or made now from the client's current model."""
