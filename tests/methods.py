@@ -8,6 +8,7 @@ from fedshvr.objectives.fedmatch import FedMatch
 from fedshvr.objectives.fedsem import FedSem
 from fedshvr.objectives.fixmatch import FixMatch
 from fedshvr.objectives.hard_pseudo_label import HardPseudoLabel
+from fedshvr.objectives.label_propagation import LabelPropagation
 from fedshvr.objectives.manifold import Manifold
 from fedshvr.objectives.mean_teacher import MeanTeacher
 from fedshvr.objectives.mixmatch import MixMatch
@@ -51,4 +52,5 @@ MADE: dict[str, Callable[[], Objective]] = {
     "s3vm": lambda: S3VM(1.0, 0.5, RAMP),
     "self_training": lambda: SelfTraining(1.0, 0.4, RAMP),
     "self_training_keep": lambda: SelfTraining(1.0, 0.4, RAMP, keep=True),
+    "label_propagation": lambda: LabelPropagation(1.0, 0.9, 3, 5, 10, RAMP),
 }

@@ -86,6 +86,9 @@ class Objective:
     pseudo_labels = False  # does `label` make v at the start of each round?
     labels_each_epoch = False  # ... and from theta_k at the start of the client's later epochs of the round?
     labels_now = True  # ... or does it keep the labels of an earlier round this time?
+    spread_samples = (
+        0  # ... or `spread`, from at most this many unlabelled samples of a client and all its labelled ones?
+    )
     label_everyone = False  # are the labels made for all clients, not only for those that take part?
     memory: tuple[str, ...] = ()  # names of the vectors of the size of theta that each client keeps
     parts: tuple[str, ...] = ()  # names of the parts of the loss, in the order in which `loss` gives them
@@ -146,6 +149,10 @@ class Objective:
     def label(self, logits: Tensor) -> Tensor:
         """Pseudo-labels v of the images with these logits."""
         raise AssertionError("only asked of objectives with pseudo-labels")
+
+    def spread(self, net: Forward, x: Tensor, y: Tensor, u: Tensor) -> Tensor:
+        """Pseudo-labels of the images u of a client with the labelled images x, if spread_samples."""
+        raise NotImplementedError
 
     def revise(self, v: Tensor, before: Tensor) -> Tensor:
         """The labels of a round, from those just made and those before; a row of zeros is no label."""
