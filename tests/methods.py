@@ -9,6 +9,7 @@ from fedshvr.objectives.fedsem import FedSem
 from fedshvr.objectives.fixmatch import FixMatch
 from fedshvr.objectives.hard_pseudo_label import HardPseudoLabel
 from fedshvr.objectives.label_propagation import LabelPropagation
+from fedshvr.objectives.ladder import Ladder
 from fedshvr.objectives.manifold import Manifold
 from fedshvr.objectives.mean_teacher import MeanTeacher
 from fedshvr.objectives.mixmatch import MixMatch
@@ -53,4 +54,6 @@ MADE: dict[str, Callable[[], Objective]] = {
     "self_training": lambda: SelfTraining(1.0, 0.4, RAMP),
     "self_training_keep": lambda: SelfTraining(1.0, 0.4, RAMP, keep=True),
     "label_propagation": lambda: LabelPropagation(1.0, 0.9, 3, 5, 10, RAMP),
+    "ladder": lambda: Ladder(1.0, 0.3, [10.0, 1.0, 0.1], 1.0, RAMP),
 }
+STACKED = [name for name in MADE if name != "ladder"]  # it has batch norm

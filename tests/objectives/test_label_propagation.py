@@ -80,7 +80,7 @@ def test_labels_are_made_of_parts_with_all_the_labelled_samples() -> None:
 
 
 def test_a_network_without_a_linear_layer_is_refused() -> None:
-    with pytest.raises(UserError, match="label_propagation: needs a model that ends with a linear layer"):
+    with pytest.raises(UserError, match="needs a model that ends with a linear layer"):
         propagation().wrap(nn.Sequential(nn.Flatten()))
 
 

@@ -187,6 +187,13 @@ class Objective:
         """Update the client's memory after a local step; `done` counts its steps before this one."""
 
 
+def head_of(network: nn.Module) -> nn.Linear:
+    """The last linear layer."""
+    linear = [module for module in network.modules() if isinstance(module, nn.Linear)]
+    check(bool(linear), "algorithm/objective: this one needs a model that ends with a linear layer")
+    return linear[-1]
+
+
 def mean_logits(net: Forward, views: Sequence[Tensor]) -> Tensor:
     """log mean_j f(view_j) of each image, up to a constant; the logits themselves if there is one view."""
     logits = together(net, *views)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize, one_hot
 
 from fedshvr.errors import check
-from fedshvr.objectives.base import Ramp, one_hot_argmax
+from fedshvr.objectives.base import Ramp, head_of, one_hot_argmax
 from fedshvr.objectives.hard_pseudo_label import HardPseudoLabel
 from fedshvr.vector import Forward
 
@@ -38,9 +38,7 @@ class LabelPropagation(HardPseudoLabel):
         self.spread_samples = samples
 
     def wrap(self, network: nn.Module) -> nn.Module:
-        linear = [module for module in network.modules() if isinstance(module, nn.Linear)]
-        check(bool(linear), "algorithm/objective=label_propagation: needs a model that ends with a linear layer")
-        self.head = linear[-1]
+        self.head = head_of(network)
         return network
 
     def spread(self, net: Forward, x: Tensor, y: Tensor, u: Tensor) -> Tensor:
