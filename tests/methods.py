@@ -8,9 +8,14 @@ from fedshvr.objectives.fedmatch import FedMatch
 from fedshvr.objectives.fedsem import FedSem
 from fedshvr.objectives.fixmatch import FixMatch
 from fedshvr.objectives.hard_pseudo_label import HardPseudoLabel
+from fedshvr.objectives.label_propagation import LabelPropagation
+from fedshvr.objectives.ladder import Ladder
+from fedshvr.objectives.manifold import Manifold
 from fedshvr.objectives.mean_teacher import MeanTeacher
 from fedshvr.objectives.mixmatch import MixMatch
 from fedshvr.objectives.pi_model import PiModel
+from fedshvr.objectives.s3vm import S3VM
+from fedshvr.objectives.self_training import SelfTraining
 from fedshvr.objectives.soft_pseudo_label import SoftPseudoLabel
 from fedshvr.objectives.supervised import Supervised
 from fedshvr.objectives.vat import VAT
@@ -44,4 +49,11 @@ MADE: dict[str, Callable[[], Objective]] = {
     "mixmatch_stepwise": lambda: MixMatch(5.0, 0.5, 0.75, STEPWISE),
     "ds3l_mean4": lambda: DS3L(10.0, 1e-2, 1e-2, RAMP, "mean4"),
     "fedmatch": lambda: FedMatch(1.0, 1.0, 1.0, 1e-4, 0.4, helpers=2, helpers_every=2, zero_below=0.01),
+    "manifold": lambda: Manifold(10.0, 2, RAMP),
+    "s3vm": lambda: S3VM(1.0, 0.5, RAMP),
+    "self_training": lambda: SelfTraining(1.0, 0.4, RAMP),
+    "self_training_keep": lambda: SelfTraining(1.0, 0.4, RAMP, keep=True),
+    "label_propagation": lambda: LabelPropagation(1.0, 0.9, 3, 5, 10, RAMP),
+    "ladder": lambda: Ladder(1.0, 0.3, [10.0, 1.0, 0.1], 1.0, RAMP),
 }
+STACKED = [name for name in MADE if name != "ladder"]  # it has batch norm

@@ -1,5 +1,7 @@
 """The pseudo-label block of the round: v_k from theta, and how far from a stationary point the pair (theta, v) is."""
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
@@ -10,20 +12,33 @@ from fedshvr.client import Bench, Round, full_gradient, full_loss, new_labels
 def relabel(bench: Bench, round: Round, own: list[int], weight_of: dict[int, float], report: Tensor) -> None:
     """v_k <- Lemma 1 at theta; adds (correct, count, cost of the labels, movement) to the report.
 
-    The movement is sum_k w_k |v_k' - v_k|^2, the second term of the paper's g_t, where v_k is the client's last one.
+    A row of zeros is no label and does not count. The movement is sum_k w_k |v_k' - v_k|^2, the second term of the
+    paper's g_t, where v_k is the client's last one.
     """
     net, pool, objective = bench.net, bench.pool, bench.objective
+    make = spread_labels if objective.spread_samples else new_labels
     if not (objective.pseudo_labels and objective.labels_now and own):
         return
     for k in own:
         net.load(round.start([k])[0], round.buffers)
         samples, weight = bench.unlabeled[k], weight_of.get(k, 0.0)
-        for index, v in new_labels(bench, round.index, k):
-            report[0] += (v.argmax(-1) == bench.hidden[index]).sum()
+        for index, v in make(bench, round.index, k):
+            v = objective.revise(v, pool.v[index])
+            given = v.sum(-1) > 0
+            report[0] += (given & (v.argmax(-1) == bench.hidden[index])).sum()
+            report[1] += given.sum()
             report[2] += weight / len(samples) * objective.label_cost(v).sum()
             report[3] += weight * (v - pool.v[index]).square().sum()
             pool.v[index] = v
-        report[1] += len(samples)
+
+
+def spread_labels(bench: Bench, round_index: int, k: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Client k's unlabelled samples in parts, each with the labels that flow to it from all its labelled ones."""
+    net, pool, objective = bench.net, bench.pool, bench.objective
+    labeled = bench.plan.labeled[k].to(pool.x.device)
+    net.module.eval()
+    for index in bench.unlabeled[k].split(objective.spread_samples):
+        yield index, objective.spread(net, pool.x[labeled], pool.y[labeled], pool.x[index]).to(pool.v.dtype)
 
 
 def weighted_gradient(bench: Bench, round: Round, own: list[int], weight_of: dict[int, float]) -> Tensor:

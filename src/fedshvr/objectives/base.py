@@ -26,7 +26,7 @@ class Batch(NamedTuple):
     x: Tensor  # labelled images (augmented)
     y: Tensor  # their classes
     u: tuple[Tensor, ...] = ()  # views of the unlabelled images, in the order of Objective.views
-    v: Any = ()  # their pseudo-labels, rows on the simplex, if Objective.pseudo_labels
+    v: Any = ()  # their pseudo-labels, rows on the simplex (or shorter: a label that counts less), if pseudo_labels
     noise: dict[str, Tensor] = {}  # random numbers that Objective.draw asked for
 
     def map(self, f: Callable[[Tensor], Tensor]) -> "Batch":
@@ -86,6 +86,9 @@ class Objective:
     pseudo_labels = False  # does `label` make v at the start of each round?
     labels_each_epoch = False  # ... and from theta_k at the start of the client's later epochs of the round?
     labels_now = True  # ... or does it keep the labels of an earlier round this time?
+    spread_samples = (
+        0  # ... or `spread`, from at most this many unlabelled samples of a client and all its labelled ones?
+    )
     label_everyone = False  # are the labels made for all clients, not only for those that take part?
     memory: tuple[str, ...] = ()  # names of the vectors of the size of theta that each client keeps
     parts: tuple[str, ...] = ()  # names of the parts of the loss, in the order in which `loss` gives them
@@ -147,6 +150,14 @@ class Objective:
         """Pseudo-labels v of the images with these logits."""
         raise AssertionError("only asked of objectives with pseudo-labels")
 
+    def spread(self, net: Forward, x: Tensor, y: Tensor, u: Tensor) -> Tensor:
+        """Pseudo-labels of the images u of a client with the labelled images x, if spread_samples."""
+        raise NotImplementedError
+
+    def revise(self, v: Tensor, before: Tensor) -> Tensor:
+        """The labels of a round, from those just made and those before; a row of zeros is no label."""
+        return v
+
     def targets(self, net: Network, batch: Batch) -> Tensor:
         """v of the batch: from the start of the round or epoch, or made now from the client's current model."""
         if self.pseudo_labels:
@@ -174,6 +185,13 @@ class Objective:
 
     def after_step(self, state: State, theta_k: Tensor, done: Tensor) -> None:
         """Update the client's memory after a local step; `done` counts its steps before this one."""
+
+
+def head_of(network: nn.Module) -> nn.Linear:
+    """The last linear layer."""
+    linear = [module for module in network.modules() if isinstance(module, nn.Linear)]
+    check(bool(linear), "algorithm/objective: this one needs a model that ends with a linear layer")
+    return linear[-1]
 
 
 def mean_logits(net: Forward, views: Sequence[Tensor]) -> Tensor:
