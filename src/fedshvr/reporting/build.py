@@ -7,6 +7,7 @@ from omegaconf import DictConfig, ListConfig
 
 from fedshvr.errors import check
 from fedshvr.reporting import figures, tables
+from fedshvr.reporting.archive import add_archived, archive
 from fedshvr.reporting.collect import Collection, collect
 from fedshvr.reporting.compare import compare
 from fedshvr.reporting.items import Item
@@ -28,7 +29,11 @@ def report(cfg: DictConfig) -> list[Item]:
         return []
     logs, out = Path(cfg.logs), Path(cfg.out)
     check(cfg.scale in (None, *SCALES), f"scale={cfg.scale}: must be null or one of {', '.join(SCALES)}")
-    collection = collect(logs)
+    collection = add_archived(collect(logs), Path(cfg.results))
+    if cfg.archive:
+        names = [cfg.archive] if isinstance(cfg.archive, str) else list(cfg.archive)
+        print(*(line for name in names for line in archive(name, collection.runs, Path(cfg.results))), sep="\n")
+        return []
     items = make_items(cfg, collection)
     out.mkdir(parents=True, exist_ok=True)
     for item in items:
@@ -82,9 +87,10 @@ def summary(items: list[Item], collection: Collection, logs: str, out: Path) -> 
     if not collection.runs:
         lines = [EMPTY.format(logs=logs).replace("`", "")]
     else:
-        lines = [f"{len(collection.runs)} finished runs"]
+        own = sum(run.own for run in collection.runs)
+        lines = [f"{own} finished runs of your own, {len(collection.runs) - own} committed ones"]
         for item in items:
-            state = f"{len(item.runs)} runs, scale {item.scale}" if item.runs else "no run"
+            state = f"{len(item.runs)} runs, scale {item.scale}, {item.origin}" if item.runs else "no run"
             gap = f"; {len(item.missing)} missing, first: {item.missing[0].command}" if item.missing else ""
             lines.append(f"  {item.key:<18} {state}{gap}")
     lines += [f"damaged, skipped: {folder}: {why}" for folder, why in collection.damaged]

@@ -6,7 +6,7 @@ import numpy as np
 
 from fedshvr.reporting.collect import Run
 from fedshvr.reporting.style import name as display_name
-from fedshvr.reporting.sweeps import Group, Missing, Variant, describe
+from fedshvr.reporting.sweeps import Group, Missing
 
 NONE = "—"  # a cell without a run
 
@@ -72,9 +72,18 @@ class Item:
     runs: list[Run] = field(default_factory=list)
     note: str = ""
 
+    @property
+    def origin(self) -> str:
+        """Whose numbers these are."""
+        own = sum(run.own for run in self.runs)
+        committed = len(self.runs) - own
+        if own and committed:
+            return f"{own} runs of your own (lines with *) and {committed} committed ones"
+        return "your own runs" if own else "committed results" if committed else ""
 
-def label(algorithm: str, variant: Variant) -> str:
-    return display_name(algorithm) + (f" ({describe(variant)})" if variant else "")
+
+def label(group: Group) -> str:
+    return display_name(group.algorithm) + group.further
 
 
 def curves(groups: list[Group], column: str, factor: float = 1.0) -> list[Series]:
@@ -85,7 +94,7 @@ def curves(groups: list[Group], column: str, factor: float = 1.0) -> list[Series
         if values:
             rounds = next(iter(group.runs.values())).curves["round"]
             dash = sum(s.algorithm == group.algorithm for s in series)
-            text = label(group.algorithm, group.variant)
+            text = label(group)
             series.append(Series.over_seeds(text, group.algorithm, rounds, values, dash))
     return series
 
@@ -95,7 +104,7 @@ def finals(groups: list[Group], x_of: str) -> list[Series]:
     lines: dict[str, list[tuple[float, Group]]] = {}
     for group in groups:
         x = float(next(iter(group.runs.values())).config[x_of])
-        lines.setdefault(label(group.algorithm, group.variant), []).append((x, group))
+        lines.setdefault(label(group), []).append((x, group))
     series: list[Series] = []
     for text, points in lines.items():
         points.sort(key=lambda point: point[0])
