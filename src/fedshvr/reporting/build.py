@@ -16,9 +16,11 @@ from fedshvr.reporting.others import other_items
 from fedshvr.reporting.page import EMPTY, page
 from fedshvr.reporting.paper import ITEMS
 from fedshvr.reporting.sweeps import SCALES, find
+from fedshvr.reporting.winners import WINNERS
 
 PAPER = ("table1", "fig2a", "fig2b", "fig3a", "fig3b", "fig4", "fig5", "fig6a", "fig6b", "theorem1")
-OURS = ("fig6a_features", "fig6b_features", "label_view")  # Fig. 6 in another setting, and what the paper leaves open
+OURS: tuple[str, ...] = ("fig6a_features", "fig6b_features", "label_view")  # in another setting; what it leaves open
+OURS += ("who_wins_mnist", "who_wins_cifar")  # a fair comparison
 SWEEPS = (*PAPER, *OURS)
 
 
@@ -30,9 +32,13 @@ def report(cfg: DictConfig) -> list[Item]:
     logs, out = Path(cfg.logs), Path(cfg.out)
     check(cfg.scale in (None, *SCALES), f"scale={cfg.scale}: must be null or one of {', '.join(SCALES)}")
     collection = add_archived(collect(logs), Path(cfg.results))
+    if cfg.docs:
+        from fedshvr.reporting.reproduction import write_pages
+
+        write_pages(cfg)
+        return []
     if cfg.archive:
-        names = [cfg.archive] if isinstance(cfg.archive, str) else list(cfg.archive)
-        print(*(line for name in names for line in archive(name, collection.runs, Path(cfg.results))), sep="\n")
+        add_to_archive(cfg, collection)
         return []
     items = make_items(cfg, collection)
     out.mkdir(parents=True, exist_ok=True)
@@ -57,8 +63,20 @@ def make_items(cfg: DictConfig, collection: Collection) -> list[Item]:
     claimed = set().union(*(found[name].claimed for name in SWEEPS))
     others = {i.key: i for i in other_items([r for r in collection.runs if r.folder not in claimed], cfg.scale)}
     names = wanted(cfg["items"], [*SWEEPS, *others])
-    makers = ITEMS | {"fig5": partial(fig5, cache=Path(cfg.out) / "cache", **cfg.landscape)}
+    makers = ITEMS | WINNERS | {"fig5": partial(fig5, caches=[surfaces(cfg), Path(cfg.out) / "cache"], **cfg.landscape)}
     return [others[name] if name in others else makers[name](found[name]) for name in names]
+
+
+def add_to_archive(cfg: DictConfig, collection: Collection) -> None:
+    """Runs of the sweeps named by `archive`, and Fig. 5's surfaces, for which the models themselves are needed."""
+    for name in [cfg.archive] if isinstance(cfg.archive, str) else cfg.archive:
+        print(*archive(name, collection.runs, Path(cfg.results)), sep="\n")
+        if name == "fig5":
+            fig5(find(name, collection.runs, cfg.scale), [surfaces(cfg)], **cfg.landscape)
+
+
+def surfaces(cfg: DictConfig) -> Path:
+    return Path(cfg.results) / "landscape"
 
 
 def wanted(items: str | ListConfig, known: list[str]) -> list[str]:

@@ -151,9 +151,10 @@ def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def settings(config: dict[str, Any]) -> dict[str, Any]:
-    """The part of a flat configuration that decides a result, the seed aside."""
+    """The part of a flat configuration that decides a result, the seed aside; classes by name, wherever they lie."""
     precision = "trainer.precision"
     kept = {k: v for k, v in config.items() if k not in NEUTRAL and not k.startswith(NEUTRAL_GROUPS)}
+    kept |= {k: v.rpartition(".")[2] for k, v in kept.items() if k.endswith("_target_")}
     return kept | ({precision: config[precision]} if precision in config else {})
 
 

@@ -92,7 +92,7 @@ def curves(groups: list[Group], column: str, factor: float = 1.0) -> list[Series
     for group in groups:
         values = {s: factor * run.curves[column] for s, run in sorted(group.runs.items()) if column in run.curves}
         if values:
-            rounds = next(iter(group.runs.values())).curves["round"]
+            rounds = group.some_run.curves["round"]
             dash = sum(s.algorithm == group.algorithm for s in series)
             text = label(group)
             series.append(Series.over_seeds(text, group.algorithm, rounds, values, dash))
@@ -103,7 +103,7 @@ def finals(groups: list[Group], x_of: str) -> list[Series]:
     """One series of the last accuracy (%) against the setting `x_of` per algorithm and variant."""
     lines: dict[str, list[tuple[float, Group]]] = {}
     for group in groups:
-        x = float(next(iter(group.runs.values())).config[x_of])
+        x = float(group.some_run.config[x_of])
         lines.setdefault(label(group), []).append((x, group))
     series: list[Series] = []
     for text, points in lines.items():

@@ -49,8 +49,12 @@ class Group:
     mark: str = ""  # behind the name of its line: see mark_own
 
     @property
+    def some_run(self) -> Run:
+        return next(iter(self.runs.values()))
+
+    @property
     def algorithm(self) -> str:
-        return str(next(iter(self.runs.values())).choices["algorithm"])
+        return str(self.some_run.choices["algorithm"])
 
     @property
     def line(self) -> tuple[object, ...]:
