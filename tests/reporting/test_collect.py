@@ -66,8 +66,10 @@ def test_checkpoints_and_wandb_folders_are_not_searched(tmp_path: Path) -> None:
 
 def test_settings_leave_out_the_seed_and_where_things_are() -> None:
     config = flat({"seed": 1, "partition": {"seed": 1, "clients": 10}, "paths": {"run": "x"}, "engine": "vectorized"})
+    config["model._target_"] = "fedshvr.models.mlp.MLP"
     assert settings(config | {"trainer.precision": "32-true"}) == {
         "partition.clients": 10,
+        "model._target_": "MLP",
         "trainer.precision": "32-true",
     }
 

@@ -27,7 +27,8 @@ Report = Callable[..., dict[str, Item]]
 def make(tmp_path: Path) -> Report:
     def call(**options: object) -> dict[str, Item]:
         cfg = OmegaConf.load(CONFIGS / "report.yaml")
-        cfg = OmegaConf.merge(cfg, {"logs": str(tmp_path), "out": str(tmp_path / "out"), "wandb": False}, options)
+        folders = {"logs": str(tmp_path), "out": str(tmp_path / "out"), "results": str(tmp_path / "results")}
+        cfg = OmegaConf.merge(cfg, folders | {"wandb": False}, options)
         return {item.key: item for item in report(cfg)}  # type: ignore[arg-type]
 
     return call

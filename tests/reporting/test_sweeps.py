@@ -118,9 +118,9 @@ def test_settings_are_never_mixed_and_named(tmp_path: Path) -> None:
     make_run(tmp_path / "b", closest, seed=0, sweep="table1")
     make_run(tmp_path / "c", closest | {"client.eta": 0.1}, seed=0, sweep="fig2a")
     make_run(tmp_path / "d", closest | {"client.eta": 0.1}, seed=0, sweep="table1")  # of table1 alone
-    setting, eta = ("setting", "closest"), ("client.eta", 0.1)
-    assert found(tmp_path, "fig2a") == [
-        ("fed_shvr", (), [0]),
-        ("fed_shvr", (setting, eta), [0]),
-        ("fed_shvr", (setting,), [0]),
+    groups = find("fig2a", collect(tmp_path).runs).groups
+    assert [(g.setting, g.variant, list(g.runs)) for g in groups] == [
+        ("text", (), [0]),
+        ("closest", (), [0]),
+        ("closest", (("client.eta", 0.1),), [0]),
     ]

@@ -80,7 +80,7 @@ def lacking(name: str, scale: str, runs: list[Run]) -> Missing | None:
     places = [wanted(plan, cell) | {"seed": seed} for cell in plan.cells() for seed in plan.seeds]
     done = sum(any(fits(run, where) for run in own) for where in places)
     what = f"{name}: {done} of {len(places)} jobs"
-    return Missing(what, command(name, scale)) if done < len(places) else None
+    return Missing(what, command(name, scale), len(places) - done) if done < len(places) else None
 
 
 def measured(found: Found) -> dict[Cell, dict[Setting, float]]:
