@@ -86,9 +86,7 @@ class Objective:
     pseudo_labels = False  # does `label` make v at the start of each round?
     labels_each_epoch = False  # ... and from theta_k at the start of the client's later epochs of the round?
     labels_now = True  # ... or does it keep the labels of an earlier round this time?
-    spread_samples = (
-        0  # ... or `spread`, from at most this many unlabelled samples of a client and all its labelled ones?
-    )
+    spread_samples = 0  # if `spread` makes them: the most unlabelled samples of a client that it takes at once
     label_everyone = False  # are the labels made for all clients, not only for those that take part?
     memory: tuple[str, ...] = ()  # names of the vectors of the size of theta that each client keeps
     parts: tuple[str, ...] = ()  # names of the parts of the loss, in the order in which `loss` gives them
