@@ -70,7 +70,7 @@ def measure(scale: str, results: Path, train: list[str]) -> None:
     kinds = {kind(whole): whole for name in reversed(sweeps(scale)) for whole in jobs(name, scale).values()}
     for key in sorted(set(kinds) - set(known), reverse=True):
         short, long = (cpu_seconds(kinds[key], scale, rounds, train) for rounds in ROUNDS)
-        a_round = (long - short) / (ROUNDS[1] - ROUNDS[0])
+        a_round = max(0.0, long - short) / (ROUNDS[1] - ROUNDS[0])
         unlabeled = float(kinds[key]["partition.unlabeled"] or 0)
         known[key] = {"unlabeled": unlabeled, "start": round(short - a_round, 2), "round": round(a_round, 3)}
         lines = [",".join([*k, *map(str, times.values())]) for k, times in sorted(known.items())]
