@@ -109,17 +109,17 @@ def seconds(whole: Where, known: Times) -> float | None:
 
 def budget(scale: str, runs: list[Run], results: Path) -> Table:
     """Jobs and hours of each sweep; a job that several sweeps ask for counts for the first."""
-    known, seen, rows, total = estimates(results, scale), set[str](), [], 0.0
+    known, seen, rows, whole_hours = estimates(results, scale), set[str](), [], 0.0
     for name in sweeps(scale):
         new = {key: whole for key, whole in jobs(name, scale).items() if key not in seen}
         seen |= set(new)
         times = [seconds(whole, known) for whole in new.values()]
         hours = sum(t or 0 for t in times) / CORES / 3600
-        total += hours
+        whole_hours += hours
         missing = sum(m.jobs for m in left(name, runs, scale))
         rows.append([name, str(len(new)), str(missing), "?" if None in times else f"{hours:.2f}"])
     unknown = any(row[-1] == "?" for row in rows)
-    rows.append(["all", str(len(seen)), "", f"more than {total:.2f}" if unknown else f"{total:.2f}"])
+    rows.append(["all", str(len(seen)), "", f"more than {whole_hours:.2f}" if unknown else f"{whole_hours:.2f}"])
     return Table(["sweep", "jobs of its own", "jobs without a run", f"hours on {CORES} cores"], rows)
 
 
@@ -129,33 +129,38 @@ def budget(scale: str, runs: list[Run], results: Path) -> Table:
 def reproduce(scale: str, logs: Path, results: Path, train: list[str]) -> int:
     """Run what is missing, sweep after sweep; returns how many commands failed. Started again, it goes on."""
     print(*markdown_table(budget(scale, known_runs(logs, results), results)), sep="\n", flush=True)
-    known, started, spent, failed = estimates(results, scale), time.time(), 0.0, 0
+    known, started, failed = estimates(results, scale), time.time(), 0
+    first = remaining(scale, known_runs(logs, results), known)
     for name in sweeps(scale):
-        steps = left(name, known_runs(logs, results), scale)
-        for step in steps:
-            rest = remaining(scale, known_runs(logs, results), known)
-            pace = (time.time() - started) / spent if spent else 1 / CORES
-            print(
-                f"{duration(time.time() - started)} spent, about {duration(rest * pace)} left: {step.command}",
-                flush=True,
-            )
+        for step in left(name, known_runs(logs, results), scale):
+            now = remaining(scale, known_runs(logs, results), known)
+            print(f"{progress(first, now, time.time() - started)}: {step.command}", flush=True)
             _, script, *options = shlex.split(step.command)
             failed += subprocess.run([sys.executable, script, *options, *train]).returncode != 0
-            spent += max(0.0, rest - remaining(scale, known_runs(logs, results), known))
     return failed
 
 
-def remaining(scale: str, runs: list[Run], known: Times) -> float:
-    """CPU seconds of the jobs that have no run yet."""
-    total, seen = 0.0, set[str]()
+def progress(first: list[float | None], now: list[float | None], spent: float) -> str:
+    """Jobs and time left, at the pace so far; jobs that nobody timed count as the mean of the others."""
+    done = total(first) - total(now)
+    pace = spent / done if done > 0 else 1 / CORES
+    time_left = duration(total(now) * pace) if total(now) else "?"
+    return f"{len(now)} jobs left, {duration(spent)} spent, about {time_left} to go"
+
+
+def total(times: list[float | None]) -> float:
+    timed = [t for t in times if t is not None]
+    return sum(timed) / len(timed) * len(times) if timed else 0.0
+
+
+def remaining(scale: str, runs: list[Run], known: Times) -> list[float | None]:
+    """CPU seconds of each job that has no run yet."""
+    times: dict[str, float | None] = {}
     for name in sweeps(scale):
         plan, found = grid(name), find(name, runs, scale)
         done = {(str(g.cell), seed) for g in found.groups if not g.variant for seed in g.runs}
         for cell in plan.cells():
             whole = full(wanted(plan, cell), scale)
-            for seed in plan.seeds:
-                key = json.dumps([whole, seed], sort_keys=True)
-                if key not in seen and (str(cell), seed) not in done:
-                    total += seconds(whole, known) or 0.0
-                seen.add(key)
-    return total
+            for seed in [seed for seed in plan.seeds if (str(cell), seed) not in done]:
+                times[json.dumps([whole, seed], sort_keys=True)] = seconds(whole, known)
+    return list(times.values())
