@@ -48,6 +48,7 @@ def items(logs: Path) -> dict[str, Item]:
     own = {
         "logs": str(logs),
         "out": str(logs.parent / "out"),
+        "results": str(logs.parent / "results"),
         "wandb": False,
         "items": ["identify", "identify_factors"],
     }
