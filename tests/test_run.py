@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import ROOT
+from conftest import ROOT, enlarge_digits
 
 Train = Callable[..., object]
 CONTRACT = {
@@ -57,7 +57,7 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_does_not(train: Trai
     ids=["control variates", "teacher", "disk", "vrl", "local batch norm"],
 )
 def test_resume_is_exact(train: Train, overrides: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    if "model=cnn13" in overrides:  # digits are 8x8, too small for it: let the images be 16x16
+    if "model=cnn13" in overrides:
         enlarge_digits(monkeypatch)
     whole = train(*overrides, "rounds=4", folder="whole")
     train(*overrides, "rounds=2", folder="parts")
@@ -71,20 +71,6 @@ def test_resume_is_exact(train: Train, overrides: list[str], monkeypatch: pytest
             assert torch.equal(value, b["clients"][name]), name
     for name, value in a["state_dict"].items():
         assert torch.equal(value, b["state_dict"][name]), name
-
-
-def enlarge_digits(monkeypatch: pytest.MonkeyPatch) -> None:
-    from dataclasses import replace
-
-    from fedshvr.data import sources
-
-    def load(**options: object):
-        data = original(**options)
-        x, x_test = (t.repeat_interleave(2, 2).repeat_interleave(2, 3) for t in (data.x, data.x_test))
-        return replace(data, x=x, x_test=x_test)
-
-    original = sources.load
-    monkeypatch.setattr(sources, "load", load)
 
 
 def test_a_checkpoint_of_another_run_is_refused(train: Train, capsys: pytest.CaptureFixture) -> None:
