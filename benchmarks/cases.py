@@ -30,15 +30,15 @@ from loops import (
 from ours import Ours, federated, trainer
 from source import ROOT
 
-from fedshvr.aggregation import Normalized
-from fedshvr.corrections import ControlVariates
+from fedshvr.algorithms.aggregation import Normalized
+from fedshvr.algorithms.corrections import ControlVariates
+from fedshvr.algorithms.objectives.base import Ramp
+from fedshvr.algorithms.objectives.soft_pseudo_label import SoftPseudoLabel
+from fedshvr.compute.streams import Draws
 from fedshvr.data import sources
 from fedshvr.data.augment import Shift
 from fedshvr.models.cnn13 import CNN13
-from fedshvr.objectives.base import Ramp
-from fedshvr.objectives.soft_pseudo_label import SoftPseudoLabel
-from fedshvr.profiling import Profile
-from fedshvr.streams import Draws
+from fedshvr.running.profiling import Profile
 
 Rows = dict[str, dict[str, Any]]
 TRIALS = 2  # rounds that are not counted

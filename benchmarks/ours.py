@@ -16,16 +16,16 @@ from lightning.pytorch.callbacks import Callback
 from loops import CLASSES, Workload, one_thread
 from torch import Tensor, nn
 
-from fedshvr.aggregation import Average, Normalized
-from fedshvr.corrections import Correction
+from fedshvr.algorithms.aggregation import Average, Normalized
+from fedshvr.algorithms.corrections import Correction
+from fedshvr.algorithms.objectives.base import Objective
+from fedshvr.algorithms.objectives.supervised import Supervised
 from fedshvr.data.augment import Augment
-from fedshvr.data.federation import Federation
-from fedshvr.data.partition import Split
+from fedshvr.data.holdings import Federation
 from fedshvr.data.sources import ImageData
-from fedshvr.federated import Federated
-from fedshvr.objectives.base import Objective
-from fedshvr.objectives.supervised import Supervised
-from fedshvr.plan import LocalSGD, make_plan
+from fedshvr.federation.partition import Split
+from fedshvr.federation.plan import LocalSGD, make_plan
+from fedshvr.rounds.federated import Federated
 
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 warnings.filterwarnings("ignore", module="lightning")

@@ -7,7 +7,7 @@ import matplotlib
 from goals import GOALS, NAMES, peer, rows
 from source import ROOT
 
-from fedshvr.profiling import PHASES
+from fedshvr.running.profiling import PHASES
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt

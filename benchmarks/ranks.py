@@ -12,8 +12,8 @@ from lightning.pytorch.strategies import DDPStrategy
 from loops import WORKLOADS, Elsewhere, network, one_thread, ratio, synthetic
 from ours import federated, trainer
 
-from fedshvr.cpu import keep_freed_memory
-from fedshvr.federated import Federated
+from fedshvr.compute.cpu import keep_freed_memory
+from fedshvr.rounds.federated import Federated
 
 TRIALS = 2  # rounds that are not counted
 

@@ -53,7 +53,7 @@ def compose_train(*overrides: str) -> DictConfig:
 
 def run_here(folder: Path, *overrides: str) -> Run:
     """Composes and runs as `python src/train.py` does, in this process."""
-    from fedshvr.run import run
+    from fedshvr.running.run import run
 
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):

@@ -22,15 +22,15 @@ from lightning.pytorch.strategies import SingleDeviceStrategy
 from methods import MADE
 from torch import Tensor, nn
 
-from fedshvr import linear
-from fedshvr.aggregation import Median
-from fedshvr.corrections import ControlVariates
-from fedshvr.federated import Federated
-from fedshvr.objectives.base import Batch, Network, Parts, State
-from fedshvr.objectives.supervised import Supervised
-from fedshvr.plan import LocalSGD
-from fedshvr.profiling import Profile
-from fedshvr.run import build, quiet
+from fedshvr.algorithms.aggregation import Median
+from fedshvr.algorithms.corrections import ControlVariates
+from fedshvr.algorithms.objectives.base import Batch, Network, Parts, State
+from fedshvr.algorithms.objectives.supervised import Supervised
+from fedshvr.compute import linear
+from fedshvr.federation.plan import LocalSGD
+from fedshvr.rounds.federated import Federated
+from fedshvr.running.profiling import Profile
+from fedshvr.running.run import build, quiet
 
 ROUNDS = 2  # the second finds what the first has left
 ENGINES = ("sequential", "vectorized")

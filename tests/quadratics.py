@@ -7,15 +7,15 @@ import torch
 from tiny import train
 from torch import Tensor, nn
 
-from fedshvr.aggregation import Average
-from fedshvr.corrections import Correction
+from fedshvr.algorithms.aggregation import Average
+from fedshvr.algorithms.corrections import Correction
+from fedshvr.algorithms.objectives.base import Batch, Network, Objective, Parts, State
 from fedshvr.data.augment import Augment
-from fedshvr.data.federation import Federation
-from fedshvr.data.partition import Split
+from fedshvr.data.holdings import Federation
 from fedshvr.data.sources import ImageData
-from fedshvr.federated import Federated
-from fedshvr.objectives.base import Batch, Network, Objective, Parts, State
-from fedshvr.plan import LocalSGD, make_plan
+from fedshvr.federation.partition import Split
+from fedshvr.federation.plan import LocalSGD, make_plan
+from fedshvr.rounds.federated import Federated
 
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 

@@ -12,8 +12,8 @@ from lightning import Trainer
 from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor
 
-from fedshvr.federated import Federated
-from fedshvr.run import build, quiet
+from fedshvr.rounds.federated import Federated
+from fedshvr.running.run import build, quiet
 
 TINY = ["partition.clients=5", "partition.unlabeled=100", "client.epochs=0.5", "client.batch_unlabeled=8"]
 TINY += ["model.hidden=[8]", "participation=0.8", "ramp.epochs=1", "evaluate=ema"]

@@ -1,6 +1,6 @@
 """Short runs of every kind whose numbers are written down: a change of the code's form must not change one bit of them.
 
-python tests/record.py writes tests/recorded.json; to be done only when numbers are meant to change, and said in the log.
+python tests/record.py writes tests/recorded.json: only when numbers are meant to change, and the log says why.
 The last bits of a product depend on the processor and on torch, so the file names both: see `agrees`.
 """
 

@@ -16,7 +16,7 @@ from wandb.proto.wandb_internal_pb2 import Record
 from fedshvr.reporting.build import report
 from fedshvr.reporting.sweeps import CONFIGS
 from fedshvr.reporting.wandb_run import RunEnd, make_logger
-from fedshvr.run import build
+from fedshvr.running.run import build
 
 BLOCK = 32768
 

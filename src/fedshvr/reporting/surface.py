@@ -8,11 +8,11 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
-from fedshvr.data.federation import Federation
-from fedshvr.federated import Federated
-from fedshvr.objectives.base import Batch
-from fedshvr.run import build
-from fedshvr.vector import FlatNet, split_like
+from fedshvr.algorithms.objectives.base import Batch
+from fedshvr.compute.vector import FlatNet, split_like
+from fedshvr.data.holdings import Federation
+from fedshvr.rounds.federated import Federated
+from fedshvr.running.run import build
 
 DIRECTIONS_SEED = 5
 

@@ -9,8 +9,8 @@ from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import WandbLogger
 from torch import Tensor
 
-from fedshvr.federated import Federated
 from fedshvr.reporting.wandb_mode import mode, silent
+from fedshvr.rounds.federated import Federated
 
 CHUNK = 2048  # images in one forward pass
 

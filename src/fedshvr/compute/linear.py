@@ -1,0 +1,130 @@
+"""Linear layers whose weight gradient stays in its factors, so that a local step never writes it out.
+
+The gradient of W in y = x W' + b is (dloss/dy)' x. Autograd would make this product, as large as W, only to have it
+added to the parameter and thrown away. Here the backward pass keeps dloss/dy and x, and the step adds their product to
+the parameter in one call. Works on one client's (B, in) and, under vmap, on many clients' (n, B, in) alike.
+"""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+from fedshvr.compute.stacked import current_vmap, for_all
+
+LARGE = 1 << 18  # numbers in a weight from which on a client alone gains: less than this, autograd's own code is faster
+SMALL = 1 << 13  # numbers in a weight below which a stack's products are written out: baddbmm_ goes client by client
+
+
+class Factors(NamedTuple):
+    """One use of a layer: gradient of parameter `weight` is outer' x, and that of parameter `bias` is outer' 1."""
+
+    weight: int  # the position among the network's parameters
+    bias: int | None
+    outer: Tensor
+    x: Tensor
+
+    def add_to(self, views: list[Tensor], scale: float) -> None:
+        """views[i] += scale * gradient of parameter i."""
+        weight = views[self.weight]
+        if self.outer.dim() == 2:
+            weight.addmm_(self.outer.mT, self.x, alpha=scale)
+        elif weight[0].numel() >= SMALL:
+            weight.baddbmm_(self.outer.mT, self.x, alpha=scale)
+        else:
+            weight.add_(torch.bmm(self.outer.mT, self.x), alpha=scale)
+        if self.bias is not None:
+            views[self.bias].add_(self.outer.sum(-2), alpha=scale)
+
+
+class Stack(Protocol):
+    """Parameters of many clients."""
+
+    rows: list[Tensor]  # all clients' values of each, (n, ...)
+
+    @property
+    def params(self) -> list[Tensor]: ...  # one client's, as vmap shows it
+
+
+class FactoredLayers:
+    """The linear layers of a network, whose gradients can be had in factors."""
+
+    def __init__(self, network: nn.Module) -> None:
+        self.on = False
+        self.stack: Stack | None = None  # the stacked clients, under vmap
+        self.found: list[Factors] = []
+        position = {id(p): i for i, p in enumerate(network.parameters())}
+        self.others = set(position.values())  # parameters that are in no such layer
+        for layer in network.modules():
+            if type(layer) is nn.Linear:  # a parametrised layer has another type: its weight is not a parameter
+                bias = None if layer.bias is None else position[id(layer.bias)]
+                layer.forward = LayerForward(self, layer, position[id(layer.weight)], bias)  # type: ignore
+                self.others -= {position[id(layer.weight)], bias}
+
+    def take(self) -> list[Factors]:
+        """What the last backward pass left."""
+        found, self.found = self.found, []
+        return found
+
+    @contextmanager
+    def factored(self, stack: "Stack | None" = None, on: bool = True) -> Iterator[None]:
+        """Backward passes of what is computed in here leave Factors, which `take` hands out."""
+        before, (self.on, self.stack) = (self.on, self.stack), (on, stack)
+        try:
+            yield
+        finally:
+            self.on, self.stack = before
+
+    def plain(self) -> AbstractContextManager[None]:
+        """Ordinary gradients in here, for whoever differentiates a second time or at other parameters."""
+        return self.factored(on=False)
+
+
+class LayerForward:
+    """A layer's forward pass, factored or plain."""
+
+    def __init__(self, layers: FactoredLayers, layer: nn.Linear, weight: int, bias: int | None) -> None:
+        self.layers, self.layer, self.weight, self.bias = layers, layer, weight, bias
+
+    def __call__(self, x: Tensor) -> Tensor:
+        stack = self.layers.stack
+        if stack is None:
+            weight, bias = self.layer.weight, self.layer.bias
+            large = weight.numel() >= LARGE and not torch._C._are_functorch_transforms_active()
+            return FactoredLinear.apply(x, weight, bias, self) if large and self._can(x) else linear(x, weight, bias)
+        vmap = current_vmap()
+        if vmap is None or not self._can(x):
+            return linear(x, *self._mine(stack.params))
+        return for_all(vmap, lambda x: FactoredLinear.apply(x, *self._mine(stack.rows), self), x)
+
+    def _can(self, x: Tensor) -> bool:
+        """Is this a pass to be factored, on a plain batch of vectors?"""
+        special = torch.compiler.is_compiling() or torch.is_autocast_enabled(x.device.type)
+        return self.layers.on and x.dim() == 2 and not special
+
+    def _mine(self, params: list[Tensor]) -> tuple[Tensor, Tensor | None]:
+        return params[self.weight], None if self.bias is None else params[self.bias]
+
+    def note(self, outer: Tensor, x: Tensor) -> None:
+        self.layers.found.append(Factors(self.weight, self.bias, outer, x.detach()))
+
+
+class FactoredLinear(torch.autograd.Function):
+    """x W' + b; the gradients of W and b are noted in factors, that of x flows on."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, layer: LayerForward) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.weight, ctx.layer = weight, layer
+        if x.dim() == 2:
+            return linear(x, weight, bias)
+        return torch.bmm(x, weight.mT) if bias is None else torch.baddbmm(bias[:, None], x, weight.mT)
+
+    @staticmethod
+    def backward(ctx: Any, outer: Tensor) -> tuple[Tensor | None, ...]:
+        (x,) = ctx.saved_tensors
+        ctx.layer.note(outer, x)
+        return (outer @ ctx.weight if ctx.needs_input_grad[0] else None), None, None, None
