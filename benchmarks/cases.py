@@ -32,7 +32,7 @@ from source import ROOT
 
 from fedshvr.algorithms.aggregation import Normalized
 from fedshvr.algorithms.corrections import ControlVariates
-from fedshvr.algorithms.objectives.base import Ramp
+from fedshvr.algorithms.objectives.ramp import Ramp
 from fedshvr.algorithms.objectives.soft_pseudo_label import SoftPseudoLabel
 from fedshvr.compute.streams import Draws
 from fedshvr.data import sources
@@ -230,7 +230,7 @@ def same_accuracy(repeats: int, small: bool) -> Rows:
     ours, own_draws = Ours(module), BareLoop(work, x, y, network(work))
 
     def our_draws(round: int, client: int) -> torch.Tensor:
-        choices = module.bench.batcher.choose(Draws(module.seed, round, torch.tensor([client])), work.steps)
+        choices = module.bench.batcher.choose(Draws(module.cohorts.seed, round, torch.tensor([client])), work.steps)
         return choices.labeled[0] - client * work.samples
 
     our_draws_loop = BareLoop(work, x, y, network(work), our_draws)

@@ -26,6 +26,7 @@ from fedshvr.data.sources import ImageData
 from fedshvr.federation.partition import Split
 from fedshvr.federation.plan import LocalSGD, make_plan
 from fedshvr.rounds.federated import Federated
+from fedshvr.rounds.options import Method, grouped
 
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 warnings.filterwarnings("ignore", module="lightning")
@@ -56,14 +57,9 @@ def federated(
     return Federated(
         model,
         Federation(images, splits, make_plan(splits, local, objective.uses_unlabeled)),
-        objective,
-        correction or Correction(),
-        aggregation or Average(),
-        local,
-        server=lambda params: torch.optim.SGD(params, lr=1.0),
-        augments={"clean": Augment(), "weak": weak or Augment()},
-        seed=0,
-        **options,
+        Method(objective, correction or Correction(), aggregation or Average(), local),
+        {"clean": Augment(), "weak": weak or Augment()},
+        **grouped(optimizer=lambda params: torch.optim.SGD(params, lr=1.0), seed=0, **options),
     )
 
 

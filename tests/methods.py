@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from fedshvr.algorithms.objectives.base import Objective, Ramp
+from fedshvr.algorithms.objectives.base import Objective
 from fedshvr.algorithms.objectives.ds3l import DS3L
 from fedshvr.algorithms.objectives.fedmatch import FedMatch
 from fedshvr.algorithms.objectives.fedsem import FedSem
@@ -11,6 +11,7 @@ from fedshvr.algorithms.objectives.hard_pseudo_label import HardPseudoLabel
 from fedshvr.algorithms.objectives.mean_teacher import MeanTeacher
 from fedshvr.algorithms.objectives.mixmatch import MixMatch
 from fedshvr.algorithms.objectives.pi_model import PiModel
+from fedshvr.algorithms.objectives.ramp import Ramp
 from fedshvr.algorithms.objectives.soft_pseudo_label import SoftPseudoLabel
 from fedshvr.algorithms.objectives.supervised import Supervised
 from fedshvr.algorithms.objectives.vat import VAT

@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,10 @@ from lightning.pytorch.strategies import SingleDeviceStrategy
 from methods import MADE
 from torch import Tensor, nn
 
-from fedshvr.algorithms.aggregation import Median
 from fedshvr.algorithms.corrections import ControlVariates
-from fedshvr.algorithms.objectives.base import Batch, Network, Parts, State
+from fedshvr.algorithms.objectives.batch import Batch, Network, Parts, State
 from fedshvr.algorithms.objectives.supervised import Supervised
+from fedshvr.algorithms.robust import Median
 from fedshvr.compute import linear
 from fedshvr.federation.plan import LocalSGD
 from fedshvr.rounds.federated import Federated
@@ -82,7 +83,7 @@ def built(name: str) -> Federated:
 
 def algorithm(name: str, engine: str) -> Federated:
     module = deepcopy(built(name))
-    module.engine = engine
+    module.compute = replace(module.compute, engine=engine)
     return module
 
 

@@ -51,7 +51,7 @@ def trained(algorithm: str, ranks: int, *overrides: str, evaluate: bool = False)
 def theta(algorithm: str, ranks: int, *overrides: str, evaluate: bool = False) -> Tensor:
     """The model, and its moving average."""
     module = trained(algorithm, ranks, *overrides, evaluate=evaluate)
-    return torch.stack([module.theta.detach(), module.ema])
+    return torch.stack([module.theta.detach(), module.server.ema])
 
 
 def evaluation(ranks: int) -> Tensor:

@@ -18,6 +18,7 @@ from fedshvr.federation.partition import Split
 from fedshvr.federation.plan import LocalSGD, make_plan
 from fedshvr.models.mlp import MLP
 from fedshvr.rounds.federated import Federated
+from fedshvr.rounds.options import Method, grouped
 
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 
@@ -69,14 +70,9 @@ def federated(
     return Federated(
         model or network(),
         federation,
-        objective,
-        correction or Correction(),
-        aggregation or Average(),
-        local,
-        server=lambda params: torch.optim.SGD(params, lr=1.0),
-        augments=AUGMENTS,
-        seed=0,
-        **options,
+        Method(objective, correction or Correction(), aggregation or Average(), local),
+        AUGMENTS,
+        **grouped(optimizer=lambda params: torch.optim.SGD(params, lr=1.0), seed=0, **options),
     )
 
 

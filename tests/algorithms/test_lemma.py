@@ -7,7 +7,9 @@ import pytest
 import torch
 from scipy.optimize import minimize
 
-from fedshvr.algorithms.objectives.base import Batch, Ramp, kl_from_uniform
+from fedshvr.algorithms.objectives.batch import Batch
+from fedshvr.algorithms.objectives.formulas import kl_from_uniform
+from fedshvr.algorithms.objectives.ramp import Ramp
 from fedshvr.algorithms.objectives.soft_pseudo_label import SoftPseudoLabel
 from fedshvr.compute.streams import Draws
 from fedshvr.data.augment import Augment

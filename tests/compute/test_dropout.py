@@ -9,7 +9,7 @@ from tiny import CLASSES, SIDE, fit, network
 from torch import Tensor, nn
 from torch.nn.functional import dropout
 
-from fedshvr.algorithms.objectives.base import Ramp
+from fedshvr.algorithms.objectives.ramp import Ramp
 from fedshvr.algorithms.objectives.supervised import Supervised
 from fedshvr.algorithms.objectives.vat import VAT
 from fedshvr.compute.dropout import Masks

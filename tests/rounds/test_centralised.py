@@ -23,6 +23,7 @@ from fedshvr.federation.partition import Split
 from fedshvr.federation.plan import LocalSGD, make_plan
 from fedshvr.models.mlp import MLP
 from fedshvr.rounds.federated import Federated
+from fedshvr.rounds.options import Method, grouped
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 
@@ -73,13 +74,9 @@ def accuracy(algorithm: str, seed: int) -> float:
     module = Federated(
         MLP((1, 28, 28), 10, hidden=[200]),
         Federation(data, splits, make_plan(splits, LOCAL, objective.uses_unlabeled)),
-        objective,
-        Correction(),
-        Average(),
-        LOCAL,
-        server=lambda params: torch.optim.SGD(params, lr=1.0),
-        augments={"clean": Augment(), "weak": weak, "strong": RandAugment(weak)},
-        seed=seed,
+        Method(objective, Correction(), Average(), LOCAL),
+        {"clean": Augment(), "weak": weak, "strong": RandAugment(weak)},
+        **grouped(optimizer=lambda params: torch.optim.SGD(params, lr=1.0), seed=seed),
     )
     train(module, ROUNDS, "32-true", callbacks=[found], limit_val_batches=1, num_sanity_val_steps=0)
     return float(np.mean(found.found[-LAST:]))

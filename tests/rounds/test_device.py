@@ -66,13 +66,11 @@ def test_client_state_in_main_memory_is_written_once_a_client_or_stack(results: 
 
 def test_a_loss_that_reads_is_found(results: dict) -> None:
     steps = sum(n // tiny.LOCAL.batch_labeled for n in tiny.LABELED)
-    assert results["item"]["reads"] == [["client.training_step: _local_scalar_dense"] * steps + LOG] * 2
-    assert results["mask"]["reads"] == [["client.training_step: index"] * 2 * steps + LOG] * 2
+    assert results["item"]["reads"] == [["seats.loss: _local_scalar_dense"] * steps + LOG] * 2
+    assert results["mask"]["reads"] == [["seats.loss: index"] * 2 * steps + LOG] * 2
     assert ".item()" in results["item stacked"]["error"]
 
 
-@pytest.mark.parametrize(
-    ("case", "place"), [("on host", "client.training_step"), ("on host stacked", "engine._losses")]
-)
+@pytest.mark.parametrize(("case", "place"), [("on host", "seats.loss"), ("on host stacked", "seats._losses")])
 def test_a_tensor_left_on_the_cpu_is_found(results: dict, case: str, place: str) -> None:
     assert results[case]["error"].startswith(f"{place}: mul: expected all tensors to be on one device")

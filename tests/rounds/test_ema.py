@@ -24,7 +24,7 @@ def test_by_hand() -> None:
         module = solve(A, B, TAU, Correction(), Average(), t, evaluate="ema", ema_decay=decay)
         a = [0, 1 / 2, 2 / 3, decay**6.875, decay**6.875][t - 1]
         expected = a * expected + (1 - a) * module.theta.item()
-        assert module.ema.item() == pytest.approx(expected, abs=1e-14)
+        assert module.server.ema.item() == pytest.approx(expected, abs=1e-14)
 
 
 def test_the_average_changes_nothing_but_the_test() -> None:

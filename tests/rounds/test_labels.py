@@ -7,9 +7,9 @@ import tiny
 import torch
 from torch import Tensor, nn, softmax
 
-from fedshvr.algorithms.objectives.base import Ramp
 from fedshvr.algorithms.objectives.fedsem import FedSem
 from fedshvr.algorithms.objectives.hard_pseudo_label import HardPseudoLabel
+from fedshvr.algorithms.objectives.ramp import Ramp
 from fedshvr.algorithms.objectives.soft_pseudo_label import SoftPseudoLabel
 from fedshvr.compute.streams import Draws
 from fedshvr.errors import UserError

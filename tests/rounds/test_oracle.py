@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedshvr.algorithms.aggregation import Average, Normalized
 from fedshvr.algorithms.corrections import VRLSGD, ControlVariates, Correction, Proximal
-from fedshvr.algorithms.objectives.base import Ramp
+from fedshvr.algorithms.objectives.ramp import Ramp
 from fedshvr.algorithms.objectives.soft_pseudo_label import SoftPseudoLabel
 from fedshvr.algorithms.objectives.supervised import Supervised
 from fedshvr.compute.streams import Draws
@@ -25,6 +25,7 @@ from fedshvr.data.sources import ImageData
 from fedshvr.federation.partition import Split
 from fedshvr.federation.plan import LocalSGD, make_plan
 from fedshvr.models.mlp import MLP
+from fedshvr.rounds import options
 from fedshvr.rounds.federated import Federated
 
 CLASSES, SIDE, ROUNDS, SEED = 3, 3, 4, 0
@@ -109,15 +110,14 @@ def federated(case: Case, engine: str = "sequential") -> Federated:
     return Federated(
         network(),
         Federation(images, splits, make_plan(splits, local, objective.uses_unlabeled)),
-        objective,
-        method.correction,
-        method.aggregation,
-        local,
-        server=lambda params: torch.optim.SGD(params, lr=case.eta_g),
-        augments={"clean": Augment(), "weak": Augment(), "strong": Augment()},
-        seed=SEED,
-        participation=case.participation,
-        engine=engine,
+        options.Method(objective, method.correction, method.aggregation, local),
+        {"clean": Augment(), "weak": Augment(), "strong": Augment()},
+        **options.grouped(
+            optimizer=lambda params: torch.optim.SGD(params, lr=case.eta_g),
+            seed=SEED,
+            participation=case.participation,
+            engine=engine,
+        ),
     )
 
 
@@ -151,8 +151,8 @@ def differences(case: Case, module: Federated, right: FedAvg) -> dict[str, float
     if "d_k" in tables:
         pairs["d_k"] = (tables["d_k"].rows, right.d_k)
     if "c_k" in tables:
-        assert module.c is not None
-        c, c_k = module.c, tables["c_k"].rows
+        assert module.server.c is not None
+        c, c_k = module.server.c, tables["c_k"].rows
         pairs |= {"c_k": (c_k, right.c_k), "c": (c, right.c), "c - c_k": (c - c_k, right.d_k)}
     if METHODS[case.method].soft:
         took_part = {k for t in range(ROUNDS) for k in module.cohort(t)}
@@ -242,7 +242,7 @@ def test_alpha0_that_grows_within_a_round(soft: Soft, method: str) -> None:
     assert_agreement(case, "sequential", "vectorized")
     by_round = trained(replace(case, soft=replace(soft, by="round")))
     assert (by_round.theta - trained(case).theta).abs().max() > 1e-3
-    assert isinstance(trained(case).objective.alpha0, float)  # for the log: that of the start of the round
+    assert isinstance(trained(case).method.objective.alpha0, float)  # for the log: that of the start of the round
 
 
 @pytest.mark.parametrize("participation", [1.0, PARTIAL], ids=["full", "partial"])

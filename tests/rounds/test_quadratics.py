@@ -5,8 +5,10 @@ import pytest
 import torch
 from quadratics import solve
 
-from fedshvr.algorithms.aggregation import Average, Grouped, Median, Normalized, TrimmedMean
+from fedshvr.algorithms.aggregation import Average, Normalized
 from fedshvr.algorithms.corrections import VRLSGD, ControlVariates, Correction, Proximal
+from fedshvr.algorithms.grouped import Grouped
+from fedshvr.algorithms.robust import Median, TrimmedMean
 from fedshvr.errors import UserError
 from fedshvr.rounds.federated import Federated
 
@@ -134,7 +136,7 @@ def test_one_round_of_fed_shvr_by_hand() -> None:
         module = solve(a, b, tau, ControlVariates(), Normalized(), rounds, eta=0.1)
         c_k = module.bench.tables["c_k"].get([0, 1, 2])[:, 0]
         assert value(module) == pytest.approx(x, abs=1e-14)
-        np.testing.assert_allclose((module.c - c_k).numpy(), d, atol=1e-13)
+        np.testing.assert_allclose((module.server.c - c_k).numpy(), d, atol=1e-13)
 
 
 def test_no_proximal_pull_is_fedavg_bit_for_bit() -> None:
@@ -159,7 +161,7 @@ def test_the_variance_reduced_methods_agree_at_equal_steps_and_weights() -> None
     )
     assert value(scaffold) == pytest.approx(value(shvr), abs=1e-13)
     assert value(vrl) == pytest.approx(value(shvr), abs=1e-13)
-    d = shvr.c - shvr.bench.tables["c_k"].get([0, 1, 2])
+    d = shvr.server.c - shvr.bench.tables["c_k"].get([0, 1, 2])
     np.testing.assert_allclose(vrl.bench.tables["d_k"].get([0, 1, 2]).numpy(), d.numpy(), atol=1e-12)
 
 
@@ -194,7 +196,7 @@ def test_grouping_by_hand() -> None:
         starts = averages[group_of]
         module = solve(A, B, TAU, Correction(), Grouped(2), round + 1)
         assert value(module) == pytest.approx(averages.mean(), abs=1e-14)
-        np.testing.assert_allclose(module.group_models[:, 0].numpy(), averages, atol=1e-14)
+        np.testing.assert_allclose(module.server.group_models[:, 0].numpy(), averages, atol=1e-14)
 
 
 def test_one_group_is_fedavg() -> None:
@@ -222,5 +224,5 @@ def test_vectorized_is_sequential(correction: Correction) -> None:
 def test_a_client_between_rounds_holds_no_vector() -> None:
     module = solve(A, B, TAU, ControlVariates(), Normalized(), 2)
     for client in module.clients:
-        assert not {"bench", "descent", "state", "unit"} & set(vars(client))
+        assert not {"bench", "seat"} & set(vars(client))
         assert not any(isinstance(value, torch.Tensor) for value in vars(client).values())

@@ -13,7 +13,7 @@ from torch.nn.utils import vector_to_parameters
 
 from fedshvr.algorithms.aggregation import Average, Normalized
 from fedshvr.algorithms.corrections import ControlVariates, Correction
-from fedshvr.algorithms.objectives.base import Ramp
+from fedshvr.algorithms.objectives.ramp import Ramp
 from fedshvr.algorithms.objectives.soft_pseudo_label import SoftPseudoLabel
 from fedshvr.data import sources
 from fedshvr.rounds.federated import Federated

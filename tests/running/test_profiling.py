@@ -7,7 +7,7 @@ from conftest import SMALL
 from methods import MADE
 from tiny import federated
 
-from fedshvr.rounds.client import Descent
+from fedshvr.rounds.seats import Descent
 from fedshvr.running.profiling import PHASES, Profile
 
 

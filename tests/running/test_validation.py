@@ -12,7 +12,8 @@ from torch.nn.functional import cross_entropy
 
 from fedshvr.data import sources
 from fedshvr.errors import UserError
-from fedshvr.federation.partition import hold_out, iid, of_the_rest, sha256
+from fedshvr.federation.held_out import hold_out, of_the_rest
+from fedshvr.federation.partition import iid, sha256
 from fedshvr.running.folder import score
 from fedshvr.running.run import build
 

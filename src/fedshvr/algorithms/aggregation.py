@@ -1,29 +1,62 @@
-"""How the moves theta - theta_k become one server direction: as a rule sum_k coefficient_k (theta - theta_k)."""
+"""How the moves theta - theta_k become one server direction theta - theta', update by update and in any order.
+
+A round is begin(cohort), add(...) for each client or stack of clients, then finish(). Where several processes share the
+clients, each adds its own, and the tensors of sums() are summed over them before finish().
+"""
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from fedshvr.compute.streams import stream
 from fedshvr.errors import check
+
+
+class Cohort(NamedTuple):
+    """The clients of a round: weights w_k (sum 1), effective steps a_k, steps tau_k; and everybody's group, if any."""
+
+    clients: list[int]
+    weights: Tensor
+    effective: Tensor
+    tau: Tensor
+    group_of: list[int]
 
 
 class Average:
     """FedAvg: theta' = sum_k w_k theta_k, so the coefficient is the weight."""
 
     groups = 0  # how many models the clients start from, if not all from theta
-    linear = True  # is the direction a weighted sum? Else `combine` makes it from all moves
 
-    def coefficients(self, weights: Tensor, effective: Tensor, tau: Tensor) -> Tensor:
-        """Weights w_k (sum 1), effective steps a_k and steps tau_k of the cohort -> coefficients."""
-        return weights
+    def coefficients(self, cohort: Cohort) -> Tensor:
+        """Of each client of the cohort in the direction sum_k coefficient_k (theta - theta_k)."""
+        return cohort.weights
 
     def assign(self, clients: int, seed: int, round: int) -> list[int]:
         """The group of each client in this round, if there are groups."""
         return []
 
-    def combine(self, moves: Tensor) -> Tensor:
-        """The direction from the cohort's moves, (n, P): only asked if not linear."""
-        raise NotImplementedError
+    def begin(self, cohort: Cohort, theta: Tensor) -> None:
+        """A new round from theta."""
+        self.coefficient = dict(zip(cohort.clients, self.coefficients(cohort).tolist(), strict=True))
+        self.direction = torch.zeros(theta.shape, dtype=theta.dtype, device=theta.device)
+
+    def add(self, clients: list[int], move: Tensor, theta_k: Tensor) -> None:
+        """What these clients came to: theta - theta_k and theta_k, (n, P) each."""
+        coefficients = [self.coefficient[k] for k in clients]
+        self.direction += torch.tensor(coefficients, dtype=move.dtype, device=move.device) @ move
+
+    def sums(self) -> list[Tensor]:
+        """What is to be summed over processes."""
+        return [self.direction]
+
+    def finish(self) -> Tensor:
+        """theta - theta'."""
+        direction = self.direction
+        del self.direction
+        return direction
+
+    def renew(self, models: Tensor) -> None:
+        """Change the groups' models, (S, P), in place: called before finish()."""
 
 
 class Normalized(Average):
@@ -44,55 +77,9 @@ class Normalized(Average):
         )
         self.tau_bar = tau_bar
 
-    def coefficients(self, weights: Tensor, effective: Tensor, tau: Tensor) -> Tensor:
-        counted = effective if self.tau_bar == "effective" else tau
-        return (weights * counted).sum() * weights / effective
-
-
-class Median(Average):
-    """The median of the moves, coordinate by coordinate (Yin et al. 2018); every client counts alike."""
-
-    linear = False
-
-    def combine(self, moves: Tensor) -> Tensor:
-        low, high = (torch.sort(moves, dim=0).values[i] for i in ((len(moves) - 1) // 2, len(moves) // 2))
-        return (low + high) / 2
-
-
-class TrimmedMean(Average):
-    """The mean of the moves without the share `trim` of largest and smallest, by coordinate (Yin et al. 2018)."""
-
-    linear = False
-
-    def __init__(self, trim: float) -> None:
-        check(0 <= trim < 0.5, f"algorithm.aggregation.trim={trim}: must be at least 0 and below 0.5")
-        self.trim = trim
-
-    def combine(self, moves: Tensor) -> Tensor:
-        cut = int(self.trim * len(moves))
-        return torch.sort(moves, dim=0).values[cut : len(moves) - cut].mean(0)
-
-
-class Grouped(Average):
-    """Grouping (Zhang et al. 2020): clients fall into random groups each round and go on from their group's average.
-
-    A_g = sum_{k in g} w_k theta_k / sum_{k in g} w_k; theta' = the mean of the A_g.
-    """
-
-    def __init__(self, groups: int) -> None:
-        check(groups >= 1, f"algorithm.aggregation.groups={groups}: must be at least 1")
-        self.groups = groups
-
-    def assign(self, clients: int, seed: int, round: int) -> list[int]:
-        """Sizes differ by at most one."""
-        order = torch.randperm(clients, generator=stream(seed, "groups", round))
-        return (order % self.groups).tolist()
-
-    def shares(self, weights: Tensor, group_of: list[int]) -> Tensor:
-        """w_k over the weight of k's group."""
-        index = torch.tensor(group_of)
-        totals = torch.zeros(self.groups, dtype=weights.dtype).index_add(0, index, weights)
-        return weights / totals[index]
+    def coefficients(self, cohort: Cohort) -> Tensor:
+        counted = cohort.effective if self.tau_bar == "effective" else cohort.tau
+        return (cohort.weights * counted).sum() * cohort.weights / cohort.effective
 
 
 def effective_steps(tau: int, eta: float, momentum: float, mu: float) -> float:

@@ -5,11 +5,10 @@ from typing import Any
 
 import torch
 
-from fedshvr.algorithms.objectives.base import Objective
 from fedshvr.errors import check
 
 
-def compile_loss(objective: Objective, backend: str, device: torch.device) -> None:
+def compile_loss(objective: Any, backend: str, device: torch.device) -> None:
     """Replace objective.loss by its compiled form.
 
     The parameters are views of one vector that stays where it is, so a recorded graph finds them changed in place.
@@ -23,13 +22,13 @@ def compile_loss(objective: Objective, backend: str, device: torch.device) -> No
         f"compile={backend}: {type(objective).__name__} differentiates inside its loss, which torch.compile cannot do",
     )
     graphs = {"mode": "reduce-overhead"} if backend == "inductor" and device.type == "cuda" else {}
-    objective.loss = CompiledLoss(objective, torch.compile(objective.loss, backend=backend, **graphs))  # type: ignore
+    objective.loss = CompiledLoss(objective, torch.compile(objective.loss, backend=backend, **graphs))
 
 
 class CompiledLoss:
     """The compiled loss, or the loss as it is once that has failed."""
 
-    def __init__(self, objective: Objective, compiled: Any) -> None:
+    def __init__(self, objective: Any, compiled: Any) -> None:
         self.name, self.eager, self.call = type(objective).__name__, objective.loss, compiled
 
     def __call__(self, *inputs: Any) -> Any:

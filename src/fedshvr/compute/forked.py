@@ -22,8 +22,7 @@ from lightning.pytorch.strategies.launchers.launcher import _Launcher
 from lightning.pytorch.trainer import call
 from lightning.pytorch.trainer.states import TrainerStatus
 
-from fedshvr.errors import UserError
-from fedshvr.rounds.collect import Diverged
+from fedshvr.errors import Diverged, UserError
 
 SOON = 2  # seconds in which the others end by themselves when one has failed
 GRACE = 60  # seconds from the request to stop until a process is killed: W&B may have to send its last data

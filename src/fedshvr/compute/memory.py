@@ -43,6 +43,10 @@ class Table:
     def commit(self) -> None:
         """Called when a checkpoint has taken what `saved` gave."""
 
+    def in_memory(self) -> Tensor | None:
+        """All rows, in the order of row_of, unless they are on disk."""
+        return self.rows
+
 
 class DiskTable(Table):
     """Rows in a file of the run folder, two slots each: writes never touch the slot that the last checkpoint names.
@@ -90,6 +94,9 @@ class DiskTable(Table):
 
     def commit(self) -> None:
         self.committed = dict(self.slot)
+
+    def in_memory(self) -> Tensor | None:
+        return None
 
 
 def make_table(

@@ -7,7 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fedshvr.algorithms.objectives.base import Batch, Objective
+from fedshvr.algorithms.objectives.base import Objective
+from fedshvr.algorithms.objectives.batch import Batch
 from fedshvr.compute.streams import Draws
 from fedshvr.data.augment import Augment
 from fedshvr.federation.plan import LocalSGD, Plan, Sets, local_epoch

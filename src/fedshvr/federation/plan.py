@@ -136,13 +136,3 @@ def _check_batches(plan: Plan, local: LocalSGD, uses_unlabeled: bool) -> None:
             f"client.batch_{name}={batch}: client.sampling=shuffle needs at most {smallest}, "
             f"the {name} samples of client {k}",
         )
-
-
-def owners(tau: list[int], ranks: int) -> list[int]:
-    """The rank of each client: longest first, each to the rank with the least work so far."""
-    load = [0] * ranks
-    owner = [0] * len(tau)
-    for k in sorted(range(len(tau)), key=lambda k: -tau[k]):
-        owner[k] = min(range(ranks), key=lambda r: load[r])
-        load[owner[k]] += tau[k]
-    return owner

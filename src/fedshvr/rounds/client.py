@@ -1,259 +1,121 @@
-"""A client: a LightningModule whose training_step is one corrected local step on the network it borrows."""
+"""The client side of Algorithm 1: a function of (Broadcast, the client's own data, its own memory), and nothing else.
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from operator import itemgetter
+v_k <- Lemma 1 at theta                                                   labels.relabel
+theta_k <- theta                                                          seats.Alone, seats.Stack
+tau_k times: theta_k <- theta_k - eta (g_k(theta_k, v_k) + d_k)           Client.training_step
+Delta_k = (theta - theta_k) / (eta tau_k), and d_k for the next round     Client.remember
+"""
 
 import torch
 from lightning import LightningModule
 from torch import Tensor
 
-from fedshvr.algorithms.corrections import Correction
-from fedshvr.algorithms.objectives.base import Batch, Objective, State, mean_logits
-from fedshvr.compute.linear import Factors
-from fedshvr.compute.memory import Table
-from fedshvr.compute.streams import Draws, stream_seed
-from fedshvr.compute.vector import FlatNet, split_like, wide
-from fedshvr.data.batches import Batcher, Pool, per_step
-from fedshvr.federation.plan import LocalSGD, Plan, epoch_starts
-
-LABEL_CHUNK = 2048  # images that are labelled in one forward pass
-
-
-@dataclass
-class Bench:
-    """What clients share in one process and borrow in turn: the network, the data and the parts."""
-
-    net: FlatNet
-    pool: Pool
-    plan: Plan
-    batcher: Batcher
-    objective: Objective
-    correction: Correction
-    local: LocalSGD
-    seed: int
-    tables: dict[str, Table]  # what clients remember: name -> (own clients, width)
-    unlabeled: list[Tensor]  # client k's unlabelled samples, on the device
-    hidden: Tensor  # the true class of every sample: for the log alone, no objective sees it
-    progress: Callable[[int, int], None] = field(default=lambda client, step: None)
-
-
-@dataclass
-class Round:
-    """What the server broadcasts at the start of a round."""
-
-    index: int
-    theta: Tensor
-    buffers: Tensor
-    c: Tensor  # the server's control variate, empty if the correction has none
-    done: Tensor  # (K,) local steps that each client has made in earlier rounds, in main memory
-    group_models: Tensor  # (S, P): what the clients start from if the aggregation keeps groups, else empty
-    group_of: list[int]  # each client's row of it
-
-    def start(self, clients: list[int]) -> Tensor:
-        """What these clients start from, (n, P)."""
-        if not len(self.group_models):
-            return self.theta.expand(len(clients), -1)
-        return self.group_models[[self.group_of[k] for k in clients]]
-
-    def done_of(self, clients: list[int]) -> Tensor:
-        """The local steps that these clients have made, (n,) on the device."""
-        return self.done[clients].to(self.theta.device, non_blocking=True)
-
-
-class Descent:
-    """theta_k <- theta_k - eta (g + wd theta_k + d_k + mu (theta_k - theta)) in place, for one client or a stack."""
-
-    def __init__(
-        self,
-        bench: Bench,
-        params: Sequence[Tensor],
-        theta_k: Tensor,
-        theta: Tensor,
-        d: Tensor | None,
-        m: Tensor | None,
-    ) -> None:
-        self.local, self.mu, self.linears, self.params = bench.local, bench.correction.mu, bench.net.linears, params
-        self.theta_k, self.theta, self.d = theta_k, theta, d
-        self.unit = theta_k.new_ones(theta_k.shape[:-1])  # d loss / d loss of each client
-        # with momentum: m <- rho m + (corrected gradient), theta_k <- theta_k - eta m; m starts at 0 each round
-        self.out, self.scale = (theta_k, -self.local.eta) if m is None else (m, 1.0)
-        self.out_views = split_like(self.out, bench.net.shapes)
-
-    def step(self, loss: Tensor) -> None:
-        """One corrected step. Clients of a stack do not mix: row k of every gradient is client k's own."""
-        self.update(torch.autograd.grad(loss, self.params, self.unit, allow_unused=True), self.linears.take())
-
-    def update(self, grads: tuple[Tensor | None, ...], factors: list[Factors]) -> None:
-        """The gradient is `grads` where there is one, plus the products of the linear layers' factors."""
-        out, scale, pull = self.out, self.scale, self.local.weight_decay + self.mu
-        if self.local.momentum:
-            out.mul_(self.local.momentum)
-        if pull:
-            out.add_(self.theta_k, alpha=scale * pull)
-        if self.mu:
-            out.add_(self.theta, alpha=-scale * self.mu)
-        if self.d is not None:
-            out.add_(self.d, alpha=scale)
-        for factor in factors:
-            factor.add_to(self.out_views, scale)
-        whole = [(view, g) for view, g in zip(self.out_views, grads, strict=True) if g is not None]
-        if whole:
-            views, found = zip(*whole, strict=True)
-            torch._foreach_add_(views, found, alpha=scale)
-        if self.local.momentum:
-            self.theta_k.add_(out, alpha=-self.local.eta)
+from fedshvr.algorithms.objectives.batch import MODEL, Batch
+from fedshvr.compute.streams import Draws
+from fedshvr.compute.vector import wide
+from fedshvr.rounds.bench import Bench
+from fedshvr.rounds.labels import label_epochs, renew_labels
+from fedshvr.rounds.measures import full_gradient
+from fedshvr.rounds.messages import Broadcast, Update
+from fedshvr.rounds.seats import Alone, Stack
 
 
 class Client(LightningModule):
-    """Client k of the federation. It owns its index, steps and weight; everything heavy is borrowed for the round."""
+    """Client k, or several clients whose steps are made as one stack.
+
+    It owns its index and its weight; everything heavy is borrowed for the round.
+    """
 
     bench: Bench
-    descent: Descent
-    state: State
+    seat: Alone | Stack
 
-    def __init__(self, index: int, tau: int, omega: float) -> None:
+    def __init__(self, index: list[int], omega: list[float]) -> None:
         super().__init__()
         self.automatic_optimization = False
-        self.index, self.tau, self.omega = index, tau, omega
+        self.index, self.omega = index, omega
 
-    def fit(self, bench: Bench, round: Round) -> Tensor:
-        """tau_k local steps from theta; theta_k is left in bench.net. Returns loss and parts of each step."""
-        k, net = self.index, bench.net
-        local_buffers = bench.tables.get("buffers")
-        keeps = local_buffers is not None and bool(round.done[k])
-        start = round.start([k])[0]
-        net.load(start, local_buffers.get([k])[0] if local_buffers and keeps else round.buffers)
-        net.module.train()
-        seed_network(stream_seed(bench.seed, "network", round.index, k), start.device)
-        self.bench = bench
-        self.state = {name: rows[0] for name, rows in client_state(bench, round, [k]).items()}
-        d = client_offset(bench, round, [k])
-        m = torch.zeros_like(net.theta) if bench.local.momentum else None
-        self.descent = Descent(bench, net.params, net.theta, start, None if d is None else d[0], m)
-        done = round.done_of([k])[0]
-        choices = bench.batcher.choose(Draws(bench.seed, round.index, torch.tensor([k])), self.tau)
+    def work(self, bench: Bench, broadcast: Broadcast, stacked: bool = False) -> Update:
+        """A round of this client. Without a stack theta_k is the network's own vector, until it is lent again."""
+        bench.method.begin_round(broadcast.round)
+        self.bench, self.seat = bench, (Stack if stacked else Alone)(bench, broadcast)
+        trace = self.local_steps(broadcast)
+        theta_k, buffers, memory = self.seat.theta_k, self.seat.buffers(), self.seat.memory
+        del self.seat  # handed back: d_k and the momentum make room for Delta_k
+        for name, rows in memory.items():
+            bench.tables[name].put(self.index, rows)
+        if MODEL in bench.tables:
+            bench.tables[MODEL].put(self.index, theta_k)
+        tau = torch.tensor(broadcast.tau, dtype=theta_k.dtype, device=theta_k.device)[:, None]
+        metrics = trace.sum(0, dtype=wide(theta_k.device)) / tau
+        finite = trace[:, :, 0].isfinite().long().cumprod(0).sum(0)
+        change = self.remember(broadcast, theta_k, tau)
+        del self.bench
+        return Update(self.index, broadcast.tau, self.omega, theta_k, buffers, change, metrics, finite)
+
+    def local_steps(self, broadcast: Broadcast) -> Tensor:
+        """tau_k local steps. Returns loss and parts of each, (steps, n, 1 + parts); 0 where a client is done."""
+        bench, seat, tau = self.bench, self.seat, broadcast.tau
+        choices = bench.batcher.choose(Draws(bench.seed, broadcast.round, torch.tensor(self.index)), tau[0])
+        epochs = [label_epochs(bench, t) for t in tau]
         trace: list[Tensor] = []
-        step, epochs = 0, label_epochs(bench, self.tau)
-        with net.linears.factored():
-            for block in bench.batcher.blocks(choices, bench.pool, epochs):
-                bench.progress(k, step)
-                for batch in per_step(block.map(itemgetter(0)), 0):
-                    net.masks.begin_step(batch.noise.get("masks"))
-                    with bench.objective.at_step(batch.noise, batch.x.dtype):
-                        if bench.objective.adapts:
-                            self.state |= bench.objective.adapt(net, batch, self.state, done + step)
-                        trace += self.training_step(batch, step)
-                    if self.state:
-                        bench.objective.after_step(self.state, net.theta, done + step)
+        step = 0
+        with seat.at_work():
+            for block in bench.batcher.blocks(choices, bench.pool, set().union(*epochs)):
+                bench.progress(self.index[0], step)
+                for batch in seat.batches(block):
+                    trace += self.training_step(batch, step)
                     step += 1
-                if step in epochs:
-                    renew_labels(bench, round.index, k, epochs[step], choices.at(0, step).noise)
-        for name, row in self.state.items():
-            bench.tables[name].put([k], row[None])
-        if local_buffers:
-            local_buffers.put([k], net.buffers[None])
-        del self.bench, self.descent, self.state  # handed back: a client between rounds holds no vector
-        return torch.stack(trace).view(self.tau, -1)
+                for i, k in enumerate(self.index):
+                    if step in epochs[i]:
+                        seat.load(i)
+                        renew_labels(bench, broadcast.round, k, epochs[i][step], choices.at(i, step).noise)
+        n = len(self.index)
+        rows = torch.stack([t if t.numel() == n else torch.nn.functional.pad(t, (0, n - len(t))) for t in trace])
+        return rows.view(step, -1, n).transpose(1, 2).contiguous()
 
     def training_step(self, batch: Batch, step: int) -> list[Tensor]:  # type: ignore[override]
-        """One corrected step: theta_k <- theta_k - eta (g_k(theta_k, v_k) + correction)."""
+        """One corrected step: theta_k <- theta_k - eta (g_k(theta_k, v_k) + d_k)."""
+        loss, parts = self.seat.loss(batch, step)
+        self.seat.descent.step(loss)
+        self.seat.after_step(step)
+        return [loss.detach(), *(part.detach() for part in parts)]
+
+    def remember(self, broadcast: Broadcast, theta_k: Tensor, tau: Tensor) -> Tensor:
+        """Delta_k, and what the correction keeps of it; returns the change of c_k that the server is told."""
+        correction, local, nothing = self.bench.method.correction, self.bench.method.local, theta_k.new_empty(0)
+        if not correction.memory:
+            return nothing
+        delta = (broadcast.theta - theta_k).div_(local.eta * tau)
+        table = self.bench.tables[correction.memory]
+        memory = table.get(self.index)
+        change = correction.after_client(memory, broadcast.c, delta, lambda: self.gradient(broadcast))
+        table.put(self.index, memory)
+        return nothing if change is None else change
+
+    def gradient(self, broadcast: Broadcast) -> Tensor:
+        """Of F_k at the server's model, of what a local step descends, so with its weight decay: (n, P)."""
         net = self.bench.net
-        loss, parts = self.bench.objective.loss(net, batch, self.state)
-        self.descent.step(loss)
-        return [loss.detach(), *(part.detach() for part in parts.values())]
+        theta_k = net.theta.clone()  # a client alone has its model there
+        whole = torch.stack([full_gradient(self.bench, broadcast.of(i)) for i in range(len(self.index))])
+        net.theta.copy_(theta_k)
+        return whole.add_(broadcast.theta, alpha=self.bench.method.local.weight_decay)
 
 
-def seed_network(seed: int, device: torch.device) -> None:
-    """For layers that draw from torch's generator. torch.manual_seed takes a stack trace for each absent device."""
-    if device.type == "cpu":
-        torch.default_generator.manual_seed(seed)
-    else:
-        torch.manual_seed(seed)
+def together(clients: list[Client]) -> Client:
+    """These clients as one stack."""
+    return Client([k for client in clients for k in client.index], [w for client in clients for w in client.omega])
 
 
-def client_state(bench: Bench, round: Round, clients: list[int], copied: bool = False) -> State:
-    """The objective's memory of these clients, (n, ...) each, ready for the round; a copy leaves the tables alone."""
-    state = {name: bench.tables[name].get(clients) for name in bench.objective.memory}
-    if copied:
-        state = {name: rows.clone() for name, rows in state.items()}
-    if state:
-        bench.objective.begin_client(state, round.start(clients), round.done_of(clients))
-    return state
+def receive(bench: Bench, broadcast: Broadcast) -> None:
+    """Put what a client is given of others into its memory."""
+    for name, rows in broadcast.exchanged.items():
+        bench.tables[name].put(broadcast.clients, rows)
 
 
-def client_offset(bench: Bench, round: Round, clients: list[int]) -> Tensor | None:
-    """d_k of these clients, (n, P)."""
-    name = bench.correction.memory
-    return bench.correction.offset(bench.tables[name].get(clients), round.c) if name else None
-
-
-def label_epochs(bench: Bench, tau: int) -> dict[int, int]:
-    """{step: epoch} where a client with tau steps renews its labels within the round."""
-    return epoch_starts(tau, bench.local.epochs) if bench.objective.labels_each_epoch else {}
-
-
-@torch.no_grad()
-def new_labels(bench: Bench, round_index: int, k: int, epoch: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
-    """Client k's unlabelled samples in parts, each with its labels v from the network as it is loaded.
-
-    The prediction is that of the objective's label_views, drawn anew for each labelling.
-    """
-    net, pool, objective = bench.net, bench.pool, bench.objective
-    augment, samples = bench.batcher.augments[objective.label_views[0]], bench.unlabeled[k]
-    looks = len(objective.label_views) if augment.numbers else 1
-    draws = Draws(bench.seed, round_index, torch.tensor([k]))
-    purpose = f"label view {epoch}" if epoch else "label view"
-    moves = draws(purpose, (looks, len(samples), augment.numbers))[0]
-    size = LABEL_CHUNK // looks
-    net.module.eval()
-    for index, move in zip(samples.split(size), moves.split(size, dim=1), strict=True):
-        logits = mean_logits(net, [augment.apply(pool.x[index], m) for m in move])
-        yield index, objective.label(logits.to(pool.v.dtype))
-
-
-def renew_labels(bench: Bench, round_index: int, k: int, epoch: int, noise: dict[str, Tensor]) -> None:
-    """v_k <- Lemma 1 at the client's own model, which is loaded: before the first step of a later epoch."""
-    with bench.objective.at_step(noise, bench.pool.v.dtype):
-        for index, v in new_labels(bench, round_index, k, epoch):
-            bench.pool.v[index] = v
-    bench.net.module.train()
-
-
-def full_parts(bench: Bench, round: Round, k: int, chunk: int = 1024) -> Iterator[tuple[float, Batch, Tensor]]:
-    """All of client k's data without augmentation, in parts: the share of each in F_k(theta, v_k), its batch and loss.
-
-    Every part of the unlabelled data comes with all labelled data: sum_j m_j/M (CE(L) + term(U_j)) is exact.
-    """
-    net, plan, objective = bench.net, bench.plan, bench.objective
-    net.load(round.start([k])[0], round.buffers)
-    net.module.eval()
-    labeled, unlabeled = plan.labeled[k], plan.unlabeled[k]
-    chunked = unlabeled if objective.uses_unlabeled else labeled
-    state = {name: rows[0] for name, rows in client_state(bench, round, [k], copied=True).items()}
-    for part in chunked.split(chunk):
-        lab, unl = (labeled, part) if objective.uses_unlabeled else (part, part[:0])
-        choices = bench.batcher.fixed(lab, unl).to(net.theta.device)
-        batch = bench.batcher.gather(choices, bench.pool, clean=True).map(lambda t: t[0, 0])
-        yield len(part) / len(chunked), batch, objective.loss(net, batch, state)[0]
-
-
-def full_gradient(bench: Bench, round: Round, k: int) -> Tensor:
-    """The gradient of F_k(theta, v_k) over all of client k's data."""
-    total = torch.zeros_like(bench.net.theta)
-    views = split_like(total, bench.net.shapes)
-    for share, _, loss in full_parts(bench, round, k):
-        for view, grad in zip(views, torch.autograd.grad(loss, bench.net.params), strict=True):
-            view.add_(grad, alpha=share)
-    return total
-
-
-@torch.no_grad()
-def full_loss(bench: Bench, round: Round, k: int) -> Tensor:
-    """F_k(theta, v_k) over all of client k's data, with the part that depends on v_k alone."""
-    net, objective = bench.net, bench.objective
-    total = torch.zeros((), dtype=wide(net.theta.device), device=net.theta.device)
-    for share, batch, loss in full_parts(bench, round, k):
-        cost = objective.label_cost(objective.targets(net, batch)).mean() if objective.makes_labels else 0.0
-        total += share * (loss + cost)
-    return total
+def after_round(bench: Bench, clients: list[int], tau: list[int], global_move: Tensor) -> None:
+    """What a client's memory makes of theta - theta', once the server has made its step."""
+    table, correction = bench.tables[bench.method.correction.memory], bench.method.correction
+    for k in clients:
+        memory = table.get([k])
+        correction.after_round(memory, global_move, bench.method.local.eta, tau[k])
+        table.put([k], memory)

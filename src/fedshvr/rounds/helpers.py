@@ -1,38 +1,43 @@
 """Clients that help each other: who answers most alike, and the exchange of their models."""
 
+from dataclasses import replace
+
 import torch
 from lightning import Trainer
 from torch import Tensor
 
-from fedshvr.algorithms.objectives.base import MODEL
+from fedshvr.algorithms.objectives.batch import MODEL
 from fedshvr.compute.streams import stream
 from fedshvr.compute.vector import wide
-from fedshvr.rounds.client import Bench, Round
-from fedshvr.rounds.collect import from_rank, over_ranks
+from fedshvr.rounds.bench import Bench
+from fedshvr.rounds.client import receive
+from fedshvr.rounds.reduce import from_rank, over_ranks
+from fedshvr.rounds.server import Server
 
 
-def exchange(bench: Bench, round: Round, owner: list[int], trainer: Trainer) -> None:
+def exchange(bench: Bench, server: Server, owner: list[int], trainer: Trainer) -> None:
     """Give every client that has trained before the models of the nearest others; one row at a time travels."""
-    table, slots = bench.tables[MODEL], bench.objective.memory
-    said = over_ranks(outputs(bench, round, len(owner)), trainer)
-    helpers_of = nearest(said, round.done.nonzero().flatten().tolist(), len(slots))
+    table, slots = bench.tables[MODEL], bench.method.objective.memory
+    said = over_ranks(outputs(bench, server.buffers_, len(owner)), trainer)
+    helpers_of = nearest(said, server.done.nonzero().flatten().tolist(), len(slots))
     for j in sorted({j for helpers in helpers_of.values() for j in helpers}):
         mine = j if j in table.row_of else next(iter(table.row_of))
         model = from_rank(table.get([mine]), owner[j], trainer)
         for k in table.row_of.keys() & helpers_of.keys():
             if j in helpers_of[k]:
-                bench.tables[slots[helpers_of[k].index(j)]].put([k], model)
+                slot = slots[helpers_of[k].index(j)]
+                receive(bench, replace(server.broadcast([k]), exchanged={slot: model}))
 
 
 @torch.no_grad()
-def outputs(bench: Bench, round: Round, total: int) -> Tensor:
+def outputs(bench: Bench, buffers: Tensor, total: int) -> Tensor:
     """What the models of this rank's clients make of one image of Gaussian noise, (K, classes); 0 for the others."""
     net, table, pool = bench.net, bench.tables[MODEL], bench.pool
     noise = torch.randn(1, *pool.x.shape[1:], generator=stream("helpers"), dtype=torch.float64).to(pool.x)
     net.module.eval()
     rows = {}
     for k in table.row_of:
-        net.load(table.get([k])[0], round.buffers)
+        net.load(table.get([k])[0], buffers)
         rows[k] = net(noise).softmax(-1)[0].to(wide(noise.device))
     empty = torch.zeros_like(next(iter(rows.values())))
     return torch.stack([rows.get(k, empty) for k in range(total)])

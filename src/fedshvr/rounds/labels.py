@@ -1,40 +1,63 @@
-"""The pseudo-label block of the round: v_k from theta, and how far from a stationary point the pair (theta, v) is."""
+"""The pseudo-label block of the round: v_k from theta, or within a round from theta_k."""
+
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
-from fedshvr.rounds.client import Bench, Round, full_gradient, full_loss, new_labels
+from fedshvr.algorithms.objectives.formulas import mean_logits
+from fedshvr.compute.streams import Draws
+from fedshvr.federation.plan import epoch_starts
+from fedshvr.rounds.bench import Bench
+from fedshvr.rounds.messages import Broadcast, Labeled
+
+LABEL_CHUNK = 2048  # images that are labelled in one forward pass
 
 
 @torch.no_grad()
-def relabel(bench: Bench, round: Round, own: list[int], weight_of: dict[int, float], report: Tensor) -> None:
-    """v_k <- Lemma 1 at theta; adds (correct, count, cost of the labels, movement) to the report.
+def relabel(bench: Bench, broadcast: Broadcast) -> Labeled:
+    """v_k <- Lemma 1 at theta, for one client.
 
-    The movement is sum_k w_k |v_k' - v_k|^2, the second term of the paper's g_t, where v_k is the client's last one.
+    The movement |v_k' - v_k|^2 is measured from the client's last labels: it is the second term of the paper's g_t.
     """
-    net, pool, objective = bench.net, bench.pool, bench.objective
-    if not (objective.pseudo_labels and objective.labels_now and own):
-        return
-    for k in own:
-        net.load(round.start([k])[0], round.buffers)
-        samples, weight = bench.unlabeled[k], weight_of.get(k, 0.0)
-        for index, v in new_labels(bench, round.index, k):
-            report[0] += (v.argmax(-1) == bench.hidden[index]).sum()
-            report[2] += weight / len(samples) * objective.label_cost(v).sum()
-            report[3] += weight * (v - pool.v[index]).square().sum()
-            pool.v[index] = v
-        report[1] += len(samples)
+    pool, objective, hidden, (k,) = bench.pool, bench.method.objective, bench.samples.hidden, broadcast.clients
+    bench.net.load(broadcast.theta[0], broadcast.buffers)
+    right, cost, moved = [], [], []
+    for index, v in new_labels(bench, broadcast.round, k):
+        right.append((v.argmax(-1) == hidden[index]).sum())
+        cost.append(objective.label_cost(v).sum())
+        moved.append((v - pool.v[index]).square().sum())
+        pool.v[index] = v
+    return Labeled(k, len(bench.samples.unlabeled[k]), *(torch.stack(each) for each in (right, cost, moved)))
 
 
-def weighted_gradient(bench: Bench, round: Round, own: list[int], weight_of: dict[int, float]) -> Tensor:
-    """sum_k w_k grad F_k(theta, v_k) over this rank's clients; its square is the first term of g_t."""
-    total = torch.zeros_like(round.theta)
-    for k in own:
-        total.add_(full_gradient(bench, round, k), alpha=weight_of[k])
-    return total
+def label_epochs(bench: Bench, tau: int) -> dict[int, int]:
+    """{step: epoch} where a client with tau steps renews its labels within the round."""
+    return epoch_starts(tau, bench.method.local.epochs) if bench.method.objective.labels_each_epoch else {}
 
 
-def weighted_loss(bench: Bench, round: Round, own: list[int], omega: Tensor) -> Tensor:
-    """sum_k omega_k F_k(theta, v_k) over this rank's clients."""
-    losses = torch.stack([full_loss(bench, round, k) for k in own])
-    return losses @ omega[own].to(losses)
+def renew_labels(bench: Bench, round: int, k: int, epoch: int, noise: dict[str, Tensor]) -> None:
+    """v_k <- Lemma 1 at the client's own model, which is loaded: before the first step of a later epoch."""
+    with bench.method.objective.at_step(noise, bench.pool.v.dtype):
+        for index, v in new_labels(bench, round, k, epoch):
+            bench.pool.v[index] = v
+    bench.net.module.train()
+
+
+@torch.no_grad()
+def new_labels(bench: Bench, round: int, k: int, epoch: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+    """Client k's unlabelled samples in parts, each with its labels v from the network as it is loaded.
+
+    The prediction is that of the objective's label_views, drawn anew for each labelling.
+    """
+    net, pool, objective = bench.net, bench.pool, bench.method.objective
+    augment, samples = bench.batcher.augments[objective.label_views[0]], bench.samples.unlabeled[k]
+    looks = len(objective.label_views) if augment.numbers else 1
+    draws = Draws(bench.seed, round, torch.tensor([k]))
+    purpose = f"label view {epoch}" if epoch else "label view"
+    moves = draws(purpose, (looks, len(samples), augment.numbers))[0]
+    size = LABEL_CHUNK // looks
+    net.module.eval()
+    for index, move in zip(samples.split(size), moves.split(size, dim=1), strict=True):
+        logits = mean_logits(net, [augment.apply(pool.x[index], m) for m in move])
+        yield index, objective.label(logits.to(pool.v.dtype))

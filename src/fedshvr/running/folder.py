@@ -85,7 +85,8 @@ def plan_table(federation: Federation, module: Federated) -> str:
         rows.append(f"{k:>6} {n:>9} {m:>11} {plan.tau[k]:>6} {plan.omega[k]:>7.4f} {mismatch:>9.3f}  {classes}")
     if plan.clients > MAX_ROWS:
         rows.append(f"   ... and {plan.clients - MAX_ROWS} more clients (partition.json has all)")
-    names = [type(part).__name__ for part in (module.objective, module.correction, module.aggregation)]
+    method = module.method
+    names = [type(part).__name__ for part in (method.objective, method.correction, method.aggregation)]
     rows.append(
         f"{federation.images.name}: {plan.clients} clients, {sum(plan.tau):,} local steps a round, "
         f"{len(module.theta):,} parameters; {' + '.join(names)}"

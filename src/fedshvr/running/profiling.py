@@ -13,8 +13,8 @@ from lightning.pytorch.callbacks import Callback
 
 from fedshvr.compute.engine import timed
 from fedshvr.rounds import federated
-from fedshvr.rounds.client import Descent
 from fedshvr.rounds.federated import Federated
+from fedshvr.rounds.seats import Descent
 
 PHASES = {
     "draw": "random choices of samples and augmentations",
@@ -22,8 +22,8 @@ PHASES = {
     "forward": "the objective's loss",
     "update": "corrected step on theta_k, with the product of the factors of large linear layers' gradients",
     "label": "pseudo-labels from theta",
-    "collect": "sums over clients, corrections' memory, server step",
-    "backward": "the rest of the gradient and of the local steps",
+    "collect": "sums over clients and the server step",
+    "backward": "the rest of the gradient and of the clients' work",
 }
 
 
@@ -41,7 +41,7 @@ class Profile(Callback):
         self.device = pl_module.device
         self._time(bench.batcher, "choose", "draw")
         self._time(bench.batcher, "gather", "gather")
-        self._time(bench.objective, "loss", "forward")
+        self._time(bench.method.objective, "loss", "forward")
         self._time(federated, "relabel", "label")
         self._time(Descent, "update", "update")
         run_clients = pl_module.run_clients

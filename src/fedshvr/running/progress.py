@@ -35,7 +35,7 @@ class Progress(Callback):
         """Called a few times a second by the clients, between blocks of local steps."""
         now = time.perf_counter()
         if self.terminal and now - self.shown > 0.1:
-            tau = self.module.tau[client]
+            tau = self.module.server.tau[client]
             self._show(f"client {client:>3}  step {step:>{len(str(tau))}}/{tau}", self.module.current_epoch, now)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:

@@ -6,6 +6,7 @@ import os
 import sys
 import traceback
 import warnings
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,12 +24,12 @@ from fedshvr.compute.streams import stream_seed
 from fedshvr.data import sources
 from fedshvr.data.augment import Augment, check_vectors
 from fedshvr.data.holdings import Federation
-from fedshvr.errors import UserError, check
-from fedshvr.federation import partition
+from fedshvr.errors import Diverged, UserError, check
+from fedshvr.federation.cohort import Cohorts
+from fedshvr.federation.held_out import hold_out, of_the_rest
 from fedshvr.federation.plan import make_plan
-from fedshvr.reporting.wandb_run import RunEnd
-from fedshvr.rounds.collect import Diverged
 from fedshvr.rounds.federated import Federated
+from fedshvr.rounds.options import Compute, Measures, Method, ServerRule, grouped
 from fedshvr.running.cores import lay_out
 from fedshvr.running.folder import (
     RunFolder,
@@ -42,6 +43,7 @@ from fedshvr.running.folder import (
 )
 from fedshvr.running.profiling import Profile
 from fedshvr.running.progress import Progress
+from fedshvr.running.wandb_run import RunEnd
 
 
 def run(cfg: DictConfig) -> float | None:
@@ -122,32 +124,17 @@ def build(cfg: DictConfig) -> tuple[Federation, Federated]:
     augments = {"clean": Augment(), "weak": instantiate(cfg.augment), "strong": instantiate(cfg.augment_strong)}
     if images.x.dim() == 2:
         check_vectors(images.name, (*objective.views, *objective.label_views), augments)
-    held_out = partition.hold_out(images.y.numpy(), cfg.validation, cfg.seed)
-    splits = partition.of_the_rest(images.y.numpy(), held_out, instantiate(cfg.partition))
+    held_out = hold_out(images.y.numpy(), cfg.validation, cfg.seed)
+    splits = of_the_rest(images.y.numpy(), held_out, instantiate(cfg.partition))
     plan = make_plan(splits, local, objective.uses_unlabeled, cfg.reveal_labels, cfg.weighting)
     federation = Federation(images, splits, plan, held_out)
     torch.manual_seed(stream_seed(cfg.seed, "network"))  # every method starts from the same theta
     network = instantiate(cfg.model, input_shape=tuple(images.x.shape[1:]), classes=len(images.classes))
-    module = Federated(
-        network,
-        federation,
-        objective,
-        correction=instantiate(cfg.algorithm.correction),
-        aggregation=instantiate(cfg.algorithm.aggregation),
-        local=local,
-        server=instantiate(cfg.server),
-        augments=augments,
-        seed=cfg.seed,
-        participation=cfg.participation,
-        buffers=cfg.buffers,
-        evaluate=cfg.evaluate,
-        ema_decay=cfg.ema_decay,
-        engine=cfg.engine,
-        client_state=cfg.client_state,
-        optimality_gap=cfg.optimality_gap,
-        server_loss_every=cfg.server_loss_every,
-        compile=cfg.compile,
-    )
+    parts = {name: instantiate(cfg.algorithm[name]) for name in ("correction", "aggregation")}
+    method = Method(objective, local=local, **parts)
+    names = [f.name for kind in (Cohorts, ServerRule, Compute, Measures) for f in fields(kind) if f.name != "optimizer"]
+    options = grouped(optimizer=instantiate(cfg.server), **{name: cfg[name] for name in names})
+    module = Federated(network, federation, method, augments, **options)
     return federation, module
 
 

@@ -5,8 +5,9 @@ from tiny import CLASSES, images, network
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fedshvr.algorithms.objectives.base import Batch, Ramp
+from fedshvr.algorithms.objectives.batch import Batch
 from fedshvr.algorithms.objectives.ds3l import DS3L, consistency, first_wnet, shares
+from fedshvr.algorithms.objectives.ramp import Ramp
 from fedshvr.compute.vector import FlatNet
 
 

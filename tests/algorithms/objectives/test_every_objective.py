@@ -40,7 +40,7 @@ def gradients(objective: Objective) -> tuple[dict[str, torch.Tensor], list[torch
     choices = bench.batcher.choose(Draws(0, 3, torch.tensor(own)), 1)
     batch = tree_map(lambda t: t[0, 0], bench.batcher.gather(choices, bench.pool))
     state = {key: bench.tables[key].get(own)[0] for key in objective.memory}
-    bench.net.load(module.theta.detach(), module.buffers_)
+    bench.net.load(module.theta.detach(), module.server.buffers_)
     bench.net.module.train()
     found = []
     for alpha0 in (objective.alpha0, 0.0):

@@ -6,8 +6,9 @@ from hand import CE, CE_SLOPE, ZERO, Line, column
 from tiny import fit, images, network
 from torch import Tensor
 
-from fedshvr.algorithms.objectives.base import Batch
-from fedshvr.algorithms.objectives.fedmatch import FedMatch, Halves
+from fedshvr.algorithms.objectives.batch import Batch
+from fedshvr.algorithms.objectives.fedmatch import FedMatch
+from fedshvr.algorithms.objectives.halves import Halves
 from fedshvr.compute.vector import FlatNet
 from fedshvr.errors import UserError
 from fedshvr.rounds.helpers import nearest
@@ -110,7 +111,7 @@ def test_helpers_are_the_others_last_models_and_stay_until_the_next_exchange() -
 def test_one_client_keeps_its_own_first_model() -> None:
     """With part of the clients in a round there may be nobody else yet: the slot stays as it was."""
     module = fit(fedmatch(lambda_l2=0.5), rounds=3, participation=0.34)
-    trained = module.done.nonzero().flatten().tolist()
+    trained = module.server.done.nonzero().flatten().tolist()
     assert all(module.bench.tables["helper1"].rows[k].any() for k in trained)
 
 

@@ -8,7 +8,7 @@ from tiny import fit, hidden, network
 
 from fedshvr.algorithms.aggregation import Average, Normalized
 from fedshvr.algorithms.corrections import VRLSGD, ControlVariates, Correction, Proximal
-from fedshvr.algorithms.objectives.base import Batch
+from fedshvr.algorithms.objectives.batch import Batch
 from fedshvr.algorithms.objectives.fedsem import FedSem
 from fedshvr.algorithms.objectives.supervised import Supervised
 from fedshvr.compute.vector import FlatNet

@@ -3,8 +3,9 @@ from math import log
 import pytest
 from hand import CE, CE_SLOPE, ZERO, column, line, slope
 
-from fedshvr.algorithms.objectives.base import Batch, Ramp
+from fedshvr.algorithms.objectives.batch import Batch
 from fedshvr.algorithms.objectives.fixmatch import FixMatch
+from fedshvr.algorithms.objectives.ramp import Ramp
 
 
 def test_by_hand() -> None:

@@ -5,8 +5,9 @@ import torch
 from hand import CE, CE_SLOPE, ZERO, column, line, slope
 from tiny import UNLABELED, fit
 
-from fedshvr.algorithms.objectives.base import Batch, Ramp
+from fedshvr.algorithms.objectives.batch import Batch
 from fedshvr.algorithms.objectives.mean_teacher import MeanTeacher
+from fedshvr.algorithms.objectives.ramp import Ramp
 
 
 def test_by_hand() -> None:

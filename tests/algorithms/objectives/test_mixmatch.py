@@ -5,8 +5,9 @@ import torch
 from hand import CE, ZERO, column, line, slope
 from scipy.stats import beta, kstest
 
-from fedshvr.algorithms.objectives.base import Batch, Ramp
+from fedshvr.algorithms.objectives.batch import Batch
 from fedshvr.algorithms.objectives.mixmatch import MixMatch
+from fedshvr.algorithms.objectives.ramp import Ramp
 from fedshvr.compute.streams import Draws
 
 

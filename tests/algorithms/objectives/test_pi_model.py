@@ -1,8 +1,9 @@
 import pytest
 from hand import CE, CE_SLOPE, ZERO, column, line, slope
 
-from fedshvr.algorithms.objectives.base import Batch, Ramp
+from fedshvr.algorithms.objectives.batch import Batch
 from fedshvr.algorithms.objectives.pi_model import PiModel
+from fedshvr.algorithms.objectives.ramp import Ramp
 
 
 def test_by_hand() -> None:

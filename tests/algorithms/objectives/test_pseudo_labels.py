@@ -6,8 +6,9 @@ import pytest
 import torch
 from hand import CE, CE_SLOPE, ZERO, column, line, slope
 
-from fedshvr.algorithms.objectives.base import Batch, Ramp
+from fedshvr.algorithms.objectives.batch import Batch
 from fedshvr.algorithms.objectives.hard_pseudo_label import HardPseudoLabel
+from fedshvr.algorithms.objectives.ramp import Ramp
 from fedshvr.algorithms.objectives.soft_pseudo_label import SoftPseudoLabel
 
 

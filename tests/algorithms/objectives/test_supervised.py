@@ -1,7 +1,7 @@
 import pytest
 from hand import CE, CE_SLOPE, ZERO, column, line, slope
 
-from fedshvr.algorithms.objectives.base import Batch
+from fedshvr.algorithms.objectives.batch import Batch
 from fedshvr.algorithms.objectives.supervised import Supervised
 
 

@@ -6,7 +6,9 @@ from hand import CE, CE_SLOPE, ZERO, column, line, slope
 from torch import Tensor, nn
 from torch.func import grad, hessian
 
-from fedshvr.algorithms.objectives.base import Batch, Ramp, normals
+from fedshvr.algorithms.objectives.batch import Batch
+from fedshvr.algorithms.objectives.formulas import normals
+from fedshvr.algorithms.objectives.ramp import Ramp
 from fedshvr.algorithms.objectives.vat import VAT, kl, steepest, unit
 from fedshvr.compute.vector import FlatNet
 

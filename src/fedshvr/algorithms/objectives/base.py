@@ -1,78 +1,21 @@
-"""What every objective offers, what it is given, and the few formulas that several share."""
+"""What every objective offers."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from math import exp, log
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from fedshvr.compute.streams import _GOLDEN, Draws, _mix
-from fedshvr.compute.vector import Forward, together
+from fedshvr.algorithms.objectives.batch import Batch, Network, Parts, State
+from fedshvr.algorithms.objectives.formulas import mean_logits
+from fedshvr.algorithms.objectives.ramp import Ramp
+from fedshvr.compute.streams import Draws
 from fedshvr.errors import check
 
-State = dict[str, Tensor]
-Parts = dict[str, Tensor]
 LABEL_VIEWS = {"clean": ("clean",), "weak": ("weak",), "mean4": ("weak",) * 4}
 RELABEL = ("round", "epoch", "step")
 AS_IT_IS = nullcontext()
-MODEL = "model"  # the table of each client's last theta_k, kept if `widths` has it
-
-
-class Batch(NamedTuple):
-    """One local step's data. There is no label of an unlabelled image in it, so none can leak."""
-
-    x: Tensor  # labelled images (augmented)
-    y: Tensor  # their classes
-    u: tuple[Tensor, ...] = ()  # views of the unlabelled images, in the order of Objective.views
-    v: Any = ()  # their pseudo-labels, rows on the simplex, if Objective.pseudo_labels
-    noise: dict[str, Tensor] = {}  # random numbers that Objective.draw asked for
-
-    def map(self, f: Callable[[Tensor], Tensor]) -> "Batch":
-        """f of every tensor."""
-        v = f(self.v) if isinstance(self.v, Tensor) else self.v
-        return Batch(f(self.x), f(self.y), tuple(map(f, self.u)), v, {name: f(t) for name, t in self.noise.items()})
-
-
-class Network(Protocol):
-    """The network at the client's current parameters."""
-
-    @property
-    def params(self) -> list[Any]: ...
-    def __call__(self, x: Tensor) -> Tensor: ...
-    def at(self, vector: Tensor) -> Forward: ...
-    def untracked(self, x: Tensor) -> Tensor: ...
-    def same_masks(self) -> AbstractContextManager[None]: ...
-    def no_masks(self) -> AbstractContextManager[None]: ...
-
-
-class Ramp:
-    """The share of the unlabelled term's weight at an epoch, 1 from epoch `epochs` on.
-
-    Before that it is start + (1 - start) r(x) with x = epoch / epochs: linear r = x; exp r = exp(-5 (1 - x)^2), which
-    begins at 0.0067; none is 1 throughout. The epochs are those at the start of the round, or (by=epoch, by=step) at
-    the start of the client's current epoch or step.
-    """
-
-    SHAPES = ("linear", "exp", "none")
-    BY = ("round", "epoch", "step")
-
-    def __init__(self, epochs: float, shape: str = "linear", start: float = 0.0, by: str = "round") -> None:
-        check(shape in self.SHAPES, f"ramp.shape={shape}: must be one of {', '.join(self.SHAPES)}")
-        check(epochs >= 0, f"ramp.epochs={epochs}: must be at least 0")
-        check(0 <= start <= 1, f"ramp.start={start}: must be between 0 and 1")
-        check(by in self.BY, f"ramp.by={by}: must be one of {', '.join(self.BY)}")
-        self.epochs, self.shape, self.start, self.by = epochs, shape, start, by
-
-    def over(self, epoch: float) -> bool:
-        return self.shape == "none" or epoch >= self.epochs
-
-    def __call__(self, epoch: float) -> float:
-        if self.over(epoch):
-            return 1.0
-        x = epoch / self.epochs
-        return self.start + (1 - self.start) * (x if self.shape == "linear" else exp(-5 * (1 - x) ** 2))
 
 
 class Objective:
@@ -174,45 +117,3 @@ class Objective:
 
     def after_step(self, state: State, theta_k: Tensor, done: Tensor) -> None:
         """Update the client's memory after a local step; `done` counts its steps before this one."""
-
-
-def mean_logits(net: Forward, views: Sequence[Tensor]) -> Tensor:
-    """log mean_j f(view_j) of each image, up to a constant; the logits themselves if there is one view."""
-    logits = together(net, *views)
-    return logits[0] if len(logits) == 1 else torch.stack(logits).log_softmax(-1).logsumexp(0)
-
-
-def soft_cross_entropy(log_f: Tensor, v: Tensor) -> Tensor:
-    """-mean_i <v_i, log f_i>."""
-    return (v * log_f).sum() / -len(log_f)
-
-
-def kl_from_uniform(log_p: Tensor) -> Tensor:
-    """KL(p_i || uniform) of each row, from log-probabilities."""
-    return (log_p.exp() * log_p).sum(-1) + log(log_p.shape[-1])
-
-
-def mean_kl_from_uniform(log_p: Tensor) -> Tensor:
-    """mean_i KL(p_i || uniform): the same with fewer operations, for the inner loop."""
-    return (log_p.exp() * log_p).sum() / len(log_p) + log(log_p.shape[-1])
-
-
-def one_hot_argmax(logits: Tensor) -> Tensor:
-    return torch.nn.functional.one_hot(logits.argmax(-1), logits.shape[-1]).to(logits.dtype)
-
-
-def weighted(labeled: Tensor, alpha0: float, unlabeled: Tensor) -> tuple[Tensor, Parts]:
-    """The loss labeled + alpha0 unlabeled, and its parts."""
-    return labeled + alpha0 * unlabeled, {"labeled": labeled, "unlabeled": unlabeled}
-
-
-def normals(numbers: Tensor, like: Tensor) -> Tensor:
-    """Standard normal numbers of the shape of `like`, the i-th row from the i-th uniform number alone.
-
-    So a round's random images need not be drawn at its start and kept. Each uniform number's 53 bits are the key of a
-    stream of their own.
-    """
-    position = torch.arange(1, like[0].numel() + 1, device=like.device)
-    bits = _mix(_mix((numbers * 2.0**53).long())[:, None] + position * _GOLDEN)
-    uniform = (((bits >> 41) & (2**23 - 1)).to(like.dtype) + 0.5) * 2.0**-23  # exact in float32, never 0 or 1
-    return torch.special.ndtri(uniform).view_as(like)

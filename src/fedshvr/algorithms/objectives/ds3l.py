@@ -5,7 +5,10 @@ from torch import Tensor
 from torch.func import grad, jvp
 from torch.nn.functional import cross_entropy, linear
 
-from fedshvr.algorithms.objectives.base import Batch, Network, Objective, Parts, Ramp, State, mean_logits, weighted
+from fedshvr.algorithms.objectives.base import Objective
+from fedshvr.algorithms.objectives.batch import Batch, Network, Parts, State
+from fedshvr.algorithms.objectives.formulas import mean_logits, weighted
+from fedshvr.algorithms.objectives.ramp import Ramp
 from fedshvr.compute.streams import stream
 from fedshvr.compute.vector import flatten, split_like
 from fedshvr.errors import check

@@ -5,7 +5,10 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, log_softmax
 from torch.nn.utils import parametrize
 
-from fedshvr.algorithms.objectives.base import MODEL, Batch, Network, Objective, Parts, State, one_hot_argmax
+from fedshvr.algorithms.objectives.base import Objective
+from fedshvr.algorithms.objectives.batch import MODEL, Batch, Network, Parts, State
+from fedshvr.algorithms.objectives.formulas import one_hot_argmax
+from fedshvr.algorithms.objectives.halves import Halves
 from fedshvr.algorithms.objectives.vat import kl
 from fedshvr.compute.vector import together
 from fedshvr.errors import check
@@ -92,26 +95,6 @@ class FedMatch(Objective):
         return (
             self.lambda_l2 * torch.stack(far).sum() + self.lambda_l1 * torch.stack([p.abs().sum() for p in psi]).sum()
         )
-
-
-class Halves(nn.Module):
-    """sigma + psi, with the gradient of one of them; in evaluation, entries of psi up to `zero_below` count as 0."""
-
-    learns = "sigma"
-
-    def __init__(self, zero_below: float) -> None:
-        super().__init__()
-        self.zero_below = zero_below
-
-    def right_inverse(self, theta: Tensor) -> tuple[Tensor, Tensor]:
-        """psi = 0.2 sigma as published, and sigma + psi = theta, the model that every other method starts from."""
-        sigma = theta / 1.2
-        return sigma, theta - sigma
-
-    def forward(self, sigma: Tensor, psi: Tensor) -> Tensor:
-        if not self.training:
-            psi = torch.where(psi.abs() > self.zero_below, psi, 0.0)
-        return sigma + psi.detach() if self.learns == "sigma" else sigma.detach() + psi
 
 
 def consistency(helpers: list[Tensor], logits: Tensor) -> Tensor:

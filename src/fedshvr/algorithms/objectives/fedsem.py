@@ -4,15 +4,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax
 
-from fedshvr.algorithms.objectives.base import (
-    Batch,
-    Network,
-    Objective,
-    Parts,
-    State,
-    one_hot_argmax,
-    soft_cross_entropy,
-)
+from fedshvr.algorithms.objectives.base import Objective
+from fedshvr.algorithms.objectives.batch import Batch, Network, Parts, State
+from fedshvr.algorithms.objectives.formulas import one_hot_argmax, soft_cross_entropy
 from fedshvr.compute.stacked import cross_entropy
 from fedshvr.compute.vector import together
 from fedshvr.errors import check

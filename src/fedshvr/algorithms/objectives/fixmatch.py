@@ -3,7 +3,10 @@
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fedshvr.algorithms.objectives.base import Batch, Network, Objective, Parts, Ramp, State, weighted
+from fedshvr.algorithms.objectives.base import Objective
+from fedshvr.algorithms.objectives.batch import Batch, Network, Parts, State
+from fedshvr.algorithms.objectives.formulas import weighted
+from fedshvr.algorithms.objectives.ramp import Ramp
 from fedshvr.compute.vector import together
 from fedshvr.errors import check
 

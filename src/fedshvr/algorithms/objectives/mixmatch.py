@@ -5,16 +5,10 @@ from scipy.special import betaincinv
 from torch import Tensor
 from torch.nn.functional import mse_loss, one_hot
 
-from fedshvr.algorithms.objectives.base import (
-    Batch,
-    Network,
-    Objective,
-    Parts,
-    Ramp,
-    State,
-    soft_cross_entropy,
-    weighted,
-)
+from fedshvr.algorithms.objectives.base import Objective
+from fedshvr.algorithms.objectives.batch import Batch, Network, Parts, State
+from fedshvr.algorithms.objectives.formulas import soft_cross_entropy, weighted
+from fedshvr.algorithms.objectives.ramp import Ramp
 from fedshvr.compute.streams import Draws
 from fedshvr.errors import check
 

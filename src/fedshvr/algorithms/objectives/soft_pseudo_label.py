@@ -4,18 +4,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax
 
-from fedshvr.algorithms.objectives.base import (
-    Batch,
-    Network,
-    Objective,
-    Parts,
-    Ramp,
-    State,
+from fedshvr.algorithms.objectives.base import Objective
+from fedshvr.algorithms.objectives.batch import Batch, Network, Parts, State
+from fedshvr.algorithms.objectives.formulas import (
     kl_from_uniform,
     mean_kl_from_uniform,
     one_hot_argmax,
     soft_cross_entropy,
 )
+from fedshvr.algorithms.objectives.ramp import Ramp
 from fedshvr.compute.stacked import cross_entropy
 from fedshvr.compute.vector import together
 from fedshvr.errors import check

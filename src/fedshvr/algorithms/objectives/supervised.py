@@ -2,7 +2,8 @@
 
 from torch import Tensor
 
-from fedshvr.algorithms.objectives.base import Batch, Network, Objective, Parts, State
+from fedshvr.algorithms.objectives.base import Objective
+from fedshvr.algorithms.objectives.batch import Batch, Network, Parts, State
 from fedshvr.compute.stacked import cross_entropy
 
 

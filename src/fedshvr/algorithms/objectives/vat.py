@@ -5,16 +5,10 @@ from torch import Tensor
 from torch.func import grad, jvp
 from torch.nn.functional import log_softmax
 
-from fedshvr.algorithms.objectives.base import (
-    Batch,
-    Network,
-    Objective,
-    Parts,
-    Ramp,
-    State,
-    normals,
-    soft_cross_entropy,
-)
+from fedshvr.algorithms.objectives.base import Objective
+from fedshvr.algorithms.objectives.batch import Batch, Network, Parts, State
+from fedshvr.algorithms.objectives.formulas import normals, soft_cross_entropy
+from fedshvr.algorithms.objectives.ramp import Ramp
 from fedshvr.compute.stacked import cross_entropy
 from fedshvr.compute.streams import Draws
 from fedshvr.compute.vector import Forward

@@ -9,8 +9,8 @@ from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import WandbLogger
 from torch import Tensor
 
-from fedshvr.reporting.wandb_mode import mode, silent
 from fedshvr.rounds.federated import Federated
+from fedshvr.running.wandb_mode import mode, silent
 
 CHUNK = 2048  # images in one forward pass
 
@@ -62,7 +62,7 @@ class RunEnd(Callback):
 def confusion(module: Federated, classes: int) -> Tensor:
     """counts[true, predicted] over the test set at the last theta."""
     net, (x, y) = module.bench.net, module.test_set
-    net.load(module.theta.detach(), module.buffers_)
+    net.load(module.theta.detach(), module.server.buffers_)
     net.module.eval()
     predicted = torch.cat([net(part).argmax(-1) for part in x.split(CHUNK)])
     return torch.bincount(y * classes + predicted, minlength=classes * classes).view(classes, classes).cpu()
