@@ -21,7 +21,7 @@ def compile_loss(objective: Any, backend: str, device: torch.device) -> None:
         objective.compiles,
         f"compile={backend}: {type(objective).__name__} differentiates inside its loss, which torch.compile cannot do",
     )
-    graphs = {"mode": "reduce-overhead"} if backend == "inductor" and device.type == "cuda" else {}
+    graphs: dict[str, Any] = {"mode": "reduce-overhead"} if backend == "inductor" and device.type == "cuda" else {}
     objective.loss = CompiledLoss(objective, torch.compile(objective.loss, backend=backend, **graphs))
 
 

@@ -27,9 +27,14 @@ class Broadcast:
     def of(self, i: int) -> "Broadcast":
         """The i-th client's own."""
         rows = slice(i, i + 1)
-        exchanged = {name: t[rows] for name, t in self.exchanged.items()}
-        who = {"clients": self.clients[rows], "tau": self.tau[rows]}
-        return replace(self, **who, theta=self.theta[rows], done=self.done[rows], exchanged=exchanged)
+        return replace(
+            self,
+            clients=self.clients[rows],
+            tau=self.tau[rows],
+            theta=self.theta[rows],
+            done=self.done[rows],
+            exchanged={name: t[rows] for name, t in self.exchanged.items()},
+        )
 
 
 @dataclass
