@@ -1,9 +1,7 @@
-"""Speed as a ratio to the bare PyTorch loop: python benchmarks/bench.py [--only mlp,tiny] [--repeats 7] [--quick]."""
+"""Speed as a ratio to the bare PyTorch loop: python benchmarks/bench.py [--only mlp,tiny] [--repeats 5] [--quick]."""
 
 import argparse
 import json
-import os
-import platform
 import sys
 from pathlib import Path
 
@@ -12,24 +10,12 @@ import torch
 from cases import CASES
 from goals import print_table
 from lightning import __version__ as lightning_version
-from loops import one_thread
+from machine import machine, watched
 from page import write_page
 
 from fedshvr.compute.cpu import keep_freed_memory
 
 RESULTS = source.ROOT / "benchmarks" / "results.json"
-
-
-def machine() -> dict[str, str | int]:
-    """What the numbers were measured on; nothing that names the machine."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor())
-    return {
-        "cpu": model,
-        "cores": os.cpu_count() or 0,
-        "system": platform.system(),
-        "python": platform.python_version(),
-    }
 
 
 def load(path: Path) -> dict:
@@ -42,22 +28,27 @@ def save(path: Path, results: dict) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default=",".join(CASES), help="some of " + ",".join(CASES))
-    parser.add_argument("--repeats", type=int, default=7, help="rounds of each contestant")
+    parser.add_argument("--only", help="some of " + ",".join(CASES))
+    parser.add_argument("--repeats", type=int, default=5, help="rounds of each contestant")
     parser.add_argument("--quick", action="store_true", help="sizes that take seconds; no number means anything")
     parser.add_argument("--out", type=Path, default=RESULTS, help="the results; docs/performance.md only if default")
     options = parser.parse_args()
-    unknown = set(options.only.split(",")) - set(CASES)
-    if unknown:
+    chosen = options.only.split(",") if options.only else list(CASES)
+    if unknown := set(chosen) - set(CASES):
         sys.exit(f"error: --only {','.join(sorted(unknown))}: must be some of {', '.join(CASES)}")
-    one_thread()
+    torch.set_num_threads(1)
     keep_freed_memory()  # as src/train.py does
     results = load(options.out)
+    if not options.only:
+        results["rows"] = {}  # nothing of an earlier run is left in a whole one
     results["machine"] = machine()
     results["versions"] = {"torch": torch.__version__, "lightning": lightning_version}
-    for name in options.only.split(","):
+    for name in chosen:
         print(f"{name} ...", file=sys.stderr, flush=True)
-        results["rows"] |= CASES[name](options.repeats, options.quick)
+        with watched() as shares:
+            rows = CASES[name](options.repeats, options.quick)
+        results["rows"] |= rows
+        results.setdefault("shares", {}).update(dict.fromkeys(rows, shares))
         save(options.out, results)
     print_table(results)
     if options.out == RESULTS and not options.quick:

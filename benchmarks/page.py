@@ -1,19 +1,17 @@
-"""docs/performance.md and its figure from the results: the tables between the markers are written here."""
+"""docs/performance.md and its figures from the results: the tables between the markers are written here."""
 
 import re
 from typing import Any
 
-import matplotlib
-from goals import GOALS, NAMES, peer, rows
+from curves import exponent
+from figures import draw
+from goals import FURTHER, GOALS, HEADER, NAMES, peer, rows
+from loops import WORKLOADS
 from source import ROOT
 
 from fedshvr.running.profiling import PHASES
 
-matplotlib.use("Agg")
-from matplotlib import pyplot as plt
-
-PAGE, FIGURE = ROOT / "docs" / "performance.md", ROOT / "docs" / "img" / "performance.png"
-WORKLOADS = ("mlp", "tiny", "wide")
+PAGE = ROOT / "docs" / "performance.md"
 
 
 def markdown(header: list[str], body: list[list[str]]) -> str:
@@ -22,7 +20,11 @@ def markdown(header: list[str], body: list[list[str]]) -> str:
 
 
 def goal_table(results: dict[str, Any]) -> str:
-    return markdown(["workload", "ours", "floor", "goal", "best other"], [list(row) for row in rows(results)])
+    return markdown(list(HEADER), [list(row) for row in rows(results, GOALS)])
+
+
+def further_table(results: dict[str, Any]) -> str:
+    return markdown(list(HEADER), [list(row) for row in rows(results, FURTHER)])
 
 
 def peer_table(results: dict[str, Any]) -> str:
@@ -35,14 +37,14 @@ def peer_table(results: dict[str, Any]) -> str:
             found = peer(results, name, workload)
             cells.append("" if found is None else f"{found[0]:.2f}" if found[1] else f"{found[0]:.2f} (reported)")
         body.append([f"{NAMES[name]} {version}".strip(), *cells])
-    for key, label in (
-        ("floor", "hand-written floor"),
-        ("sequential", "ours, engine=sequential"),
-        ("ours", "ours, engine=auto"),
-        ("epoch", "ours with Lightning's epoch loop"),
+    for suffix, label in (
+        ("_floor", "hand-written floor"),
+        ("_sequential", "ours, one process, engine=sequential"),
+        ("_one", "ours, one process"),
+        ("_epoch", "ours with Lightning's epoch loop"),
+        ("", "ours"),
     ):
-        body.append([label, *(_cell(results, workload, key) for workload in WORKLOADS)])
-    body.append(["ours, two ranks", *(_cell(results, f"{workload}_ranks", "ours") for workload in WORKLOADS)])
+        body.append([label, *(_cell(results, workload + suffix) for workload in WORKLOADS)])
     return markdown(["seconds a round / bare loop", *WORKLOADS], body)
 
 
@@ -54,17 +56,77 @@ def profile_table(results: dict[str, Any]) -> str:
     return markdown(["", *shares, ""], body)
 
 
-def _cell(results: dict[str, Any], workload: str, key: str) -> str:
-    row = results["rows"].get(workload, {})
-    return f"{row[key]:.2f}" if key in row else ""
+def _cell(results: dict[str, Any], name: str) -> str:
+    row = results["rows"].get(name, {})
+    return f"{row['ours']:.2f}" if "ours" in row else ""
+
+
+def curve_table(results: dict[str, Any]) -> str:
+    """A row a curve: seconds a round at each point, and the exponents."""
+    body = []
+    for name, found in results["rows"].get("curves", {}).items():
+        points = ", ".join(f"{x:,}: {s:.3g}" for x, s in zip(found["x"], found["seconds"], strict=True))
+        body.append([name, points, f"{found['exponent']:.2f}", f"{found['last']:.2f}"])
+        if "setup" in found:
+            points = ", ".join(f"{x:,}: {s:.3g}" for x, s in zip(found["x"], found["setup"], strict=True))
+            fits = exponent(found["x"], found["setup"]), exponent(found["x"][-2:], found["setup"][-2:])
+            body.append([f"{name}, set-up", points, *(f"{fit:.2f}" for fit in fits)])
+    table = markdown(["against", "seconds", "exponent", "between the last two"], body)
+    return f"![seconds a round as the work grows](img/scaling.png)\n\n{table}" if body else table
+
+
+def engine_table(results: dict[str, Any]) -> str:
+    """Seconds of the vectorised engine over those of the sequential one; below 1 stacking pays."""
+    table = results["rows"].get("rules", {}).get("engine", [])
+    stacks = sorted({int(n) for line in table for n in line["ratio"]})
+    body = []
+    for line in table:
+        cells = {int(n): f"{value:.2f}" for n, value in line["ratio"].items()}
+        body.append([line["network"], *(cells.get(n, "") for n in stacks)])
+    return markdown(["vectorized / sequential", *(f"{n} clients" for n in stacks)], body)
+
+
+def block_table(results: dict[str, Any]) -> str:
+    """The first layer in blocks of steps over step by step; below 1 blocks pay."""
+    table = results["rows"].get("blocks", {}).get("table", [])
+    sizes = sorted({int(n) for line in table for n in line["ratio"]})
+    body = [
+        [line["network"], f"{line['ms']:.2f}", *(f"{line['ratio'][n]:.2f}" for n in map(str, sizes))] for line in table
+    ]
+    names = [f"blocks of {n}" if n > 1 else "steps that wait" for n in sizes]
+    return markdown(["first layer", "ms a step", *names], body)
+
+
+def process_table(results: dict[str, Any]) -> str:
+    body = []
+    for line in results["rows"].get("rules", {}).get("processes", []):
+        run = "never" if line["run"] is None else f"{line['run']:.0f}"
+        cells = [f"{line['gflop']:.2g}", f"{line['ours']:.2f}", " to ".join(f"{q:.2f}" for q in line["quartiles"])]
+        body.append([line["network"], *cells, f"{line['later']:.2f}", run])
+    header = [
+        "network",
+        "GFLOP a round",
+        "two processes / one",
+        "quartiles",
+        "later start, s",
+        "a run pays from, GFLOP",
+    ]
+    return markdown(header, body)
 
 
 def facts(results: dict[str, Any]) -> str:
     machine, versions, measured = results["machine"], results["versions"], results["rows"]
     lines = [
         f"Measured on {machine['cores']} cores of {machine['cpu']}, {machine['system']}, Python {machine['python']}, "
-        f"torch {versions['torch']}, lightning {versions['lightning']}."
+        f"torch {versions['torch']}, lightning {versions['lightning']}; load average "
+        f"{machine.get('load', 'unknown')} at the start."
     ]
+    if row := measured.get("paper"):
+        rates = " and ".join(f"{rate:.0f} GFLOP/s with {kind} on all cores" for kind, rate in row["gflops"].items())
+        lines.append(
+            f"The paper's size is measured with one in {row['part']} of its steps a round and of its unlabelled "
+            f"samples, {row['tflop']:.2f} TFLOP at the least; large products ran at {rates}."
+        )
     if row := measured.get("accuracy"):
         lines.append(
             f"Accuracy on {row['data']} after {row['rounds']} rounds of mlp: ours {row['ours']:.2%}, bare loop "
@@ -80,44 +142,23 @@ def facts(results: dict[str, Any]) -> str:
     return "\n\n".join(lines)
 
 
+BLOCKS = {
+    "facts": facts,
+    "goals": goal_table,
+    "further": further_table,
+    "peers": peer_table,
+    "profile": profile_table,
+    "curves": curve_table,
+    "engines": engine_table,
+    "processes": process_table,
+    "blocks": block_table,
+}
+
+
 def write_page(results: dict[str, Any]) -> None:
     text = PAGE.read_text()
-    for name, content in (("goals", goal_table), ("peers", peer_table), ("profile", profile_table), ("facts", facts)):
+    for name, content in BLOCKS.items():
         block = f"<!-- {name} -->\n{content(results)}\n<!-- /{name} -->"
         text = re.sub(f"<!-- {name} -->.*<!-- /{name} -->", lambda _, b=block: b, text, flags=re.DOTALL)
     PAGE.write_text(text)
-    figure(results)
-
-
-def bars(results: dict[str, Any], workload: str) -> list[tuple[str, float, bool, str]]:
-    """(label, ratio, measured here?, colour) from top to bottom."""
-    peers = [
-        (NAMES[n], *(peer(results, n, workload) or (0.0, True)), "0.75") for n in ("trainer", "flower", "pfl", "pfl2")
-    ]
-    row, ranks = (results["rows"].get(name, {}) for name in (workload, f"{workload}_ranks"))
-    own = [("hand-written floor", row.get("floor", 0.0), True, "0.45"), ("ours", row.get("ours", 0.0), True, "C0")]
-    return [*peers, *own, ("ours, two ranks", ranks.get("ours", 0.0), True, "C0")]
-
-
-def figure(results: dict[str, Any]) -> None:
-    """Seconds a round over the bare loop's, a panel a workload."""
-    FIGURE.parent.mkdir(parents=True, exist_ok=True)
-    fig, axes = plt.subplots(1, len(WORKLOADS), figsize=(11, 3.2), layout="constrained", sharey=True)
-    for axis, workload in zip(axes, WORKLOADS, strict=True):
-        labels, values, measured, colours = zip(*bars(results, workload), strict=True)
-        drawn = axis.barh(labels, values, color=colours, edgecolor="white")
-        texts = [f"{v:.2f}{'' if m else '*'}" if v else "" for v, m in zip(values, measured, strict=True)]
-        plain = {"facecolor": "white", "edgecolor": "none", "pad": 1}  # the lines do not run through the numbers
-        axis.bar_label(drawn, texts, padding=3, bbox=plain, zorder=3)
-        axis.axvline(GOALS[workload].goal, color="black", linewidth=1)
-        axis.axvline(1, color="black", linewidth=1, linestyle=":")
-        axis.margins(x=0.2)
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.set_title(workload)
-    axes[0].invert_yaxis()
-    fig.supxlabel(
-        "seconds a round / bare loop (dotted: 1, line: goal for one process, *: reported, not measured here)",
-        fontsize="medium",
-    )
-    fig.savefig(FIGURE, dpi=120)
-    plt.close(fig)
+    draw(results)

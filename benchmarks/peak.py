@@ -1,4 +1,4 @@
-"""Peak resident memory of two rounds of one local step a client: peak.py <clients> <hidden> <control variates? 0|1>."""
+"""Peak resident memory of two rounds of one local step a client in one process: peak.py <clients> <hidden> <method>."""
 
 import json
 import resource
@@ -8,27 +8,26 @@ from pathlib import Path
 
 import torch
 from loops import MNIST, Workload, network, synthetic
-from ours import federated, trainer
+from ours import federated, here
 
-from fedshvr.algorithms.corrections import ControlVariates
 from fedshvr.compute.cpu import keep_freed_memory
 from fedshvr.running.folder import peak_rss_mb
 
 CEILING = 12 << 30  # bytes of address space: a run that wants more ends here, before the machine does
 
 
-def main(clients: int, hidden: int, corrected: int) -> None:
+def main(clients: int, hidden: int, method: str) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (CEILING, CEILING))
     torch.set_num_threads(1)
     keep_freed_memory()  # as src/train.py does
     work = Workload("peak", clients, 32, MNIST, hidden, 32)
-    options = {"correction": ControlVariates(), "client_state": "disk"} if corrected else {}
-    module = federated(work, *synthetic(work), network(work), **options)
+    module = federated(work, *synthetic(work), network(work), method, engine="sequential")
+    module.client_state = "disk"
     with tempfile.TemporaryDirectory() as folder:
         module.state_folder = Path(folder)
-        trainer(max_epochs=2, default_root_dir=folder).fit(module)
-    print(json.dumps({"peak_gb": peak_rss_mb() / 2**10, "seconds": module.row["seconds"]}))
+        seconds = here(module, 2)
+    print(json.dumps({"peak_gb": peak_rss_mb() / 2**10, "seconds": seconds[-1]}))
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])

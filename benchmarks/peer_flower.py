@@ -4,16 +4,14 @@ import logging
 import sys
 import time
 
-import torch
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
-from loops import BareLoop, Workload, chosen, network, one_thread, report, synthetic
+from loops import Workload, bare_loop, chosen, network, report, stick
 
 logging.disable(logging.WARNING)
-HERE: dict[str, BareLoop] = {}  # made once in each worker process: model and data stay in memory
 
 
 def client_app(work: Workload) -> ClientApp:
@@ -21,10 +19,7 @@ def client_app(work: Workload) -> ClientApp:
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        if not HERE:
-            torch.set_num_threads(1)
-            HERE["loop"] = BareLoop(work, *synthetic(work), network(work))
-        loop, k = HERE["loop"], int(context.node_config["partition-id"])
+        loop, k = bare_loop(work), int(context.node_config["partition-id"])
         loop.model.load_state_dict(message.content["arrays"].to_torch_state_dict())
         loop.train(loop.x[k], loop.y[k], loop.indices(0, k))
         parts = {
@@ -41,7 +36,7 @@ def server_app(work: Workload, repeats: int) -> ServerApp:
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
-        bare = BareLoop(work, *synthetic(work), network(work))
+        bare = stick("bare", work)
         seconds: dict[str, list[float]] = {"bare": [], "peer": []}
         started = time.perf_counter()
 
@@ -55,13 +50,13 @@ def server_app(work: Workload, repeats: int) -> ServerApp:
         strategy = FedAvg(fraction_train=1.0, fraction_evaluate=0.0, min_available_nodes=work.clients)
         initial = ArrayRecord(network(work).state_dict())
         strategy.start(grid, initial, num_rounds=repeats + 1, evaluate_fn=between)
+        bare.close()
         report(seconds, "flwr")
 
     return app
 
 
 if __name__ == "__main__":
-    one_thread()
     work, repeats = chosen(sys.argv)
     one_core_each = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
     run_simulation(server_app(work, repeats), client_app(work), work.clients, backend_config=one_core_each)

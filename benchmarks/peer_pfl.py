@@ -5,7 +5,7 @@ import sys
 import time
 
 import torch
-from loops import BareLoop, Workload, chosen, network, one_thread, report, synthetic
+from loops import Workload, chosen, network, report, stick, synthetic
 from pfl.aggregate.simulate import SimulatedBackend
 from pfl.algorithm.base import NNAlgorithmParams
 from pfl.algorithm.federated_averaging import FederatedAveraging
@@ -17,6 +17,7 @@ from pfl.hyperparam.base import NNEvalHyperParams, NNTrainHyperParams
 from pfl.internal.ops.selector import get_framework_module
 from pfl.metrics import Metrics, Weighted
 from pfl.model.pytorch import PyTorchModel
+from timing import Contestant
 from torch import Tensor, nn
 
 logging.disable(logging.WARNING)
@@ -38,8 +39,8 @@ class Classifier(nn.Module):
 class Between(TrainingProcessCallback):
     """Times each central iteration, then lets the bare loop make a round."""
 
-    def __init__(self, bare: BareLoop, first: bool) -> None:
-        self.bare, self.first = bare, first
+    def __init__(self, bare: Contestant | None) -> None:
+        self.bare = bare
         self.seconds: dict[str, list[float]] = {"bare": [], "peer": []}
 
     def on_train_begin(self, *, model: PyTorchModel) -> Metrics:
@@ -50,7 +51,7 @@ class Between(TrainingProcessCallback):
         self, aggregate_metrics: Metrics, model: PyTorchModel, *, central_iteration: int
     ) -> tuple[bool, Metrics]:
         self.seconds["peer"].append(time.perf_counter() - self.started)
-        self.seconds["bare"].append(self.bare.round() if self.first else 0.0)
+        self.seconds["bare"].append(self.bare.round() if self.bare else 0.0)
         self.started = time.perf_counter()
         return False, Metrics()
 
@@ -63,7 +64,7 @@ def measure(work: Workload, repeats: int) -> None:
     net = Classifier(network(work))
     model = PyTorchModel(net, torch.optim.SGD, torch.optim.SGD(net.parameters(), lr=1.0))
     first = get_framework_module().distributed.global_rank == 0
-    between = Between(BareLoop(work, x, y, network(work)), first)
+    between = Between(stick("bare", work) if first else None)
     FederatedAveraging().run(
         NNAlgorithmParams(repeats + 1, repeats + 2, work.clients, 0),
         SimulatedBackend(data, data),
@@ -72,10 +73,11 @@ def measure(work: Workload, repeats: int) -> None:
         NNEvalHyperParams(local_batch_size=None),
         [between],
     )
-    if first:
+    if between.bare:
+        between.bare.close()
         report(between.seconds, "pfl")
 
 
 if __name__ == "__main__":
-    one_thread()
+    torch.set_num_threads(1)
     measure(*chosen(sys.argv))

@@ -7,7 +7,8 @@ import warnings
 import source  # noqa: F401
 import torch
 from lightning import LightningModule, Trainer
-from loops import BareLoop, Workload, chosen, interleaved, network, one_thread, report, synthetic
+from loops import BareLoop, Workload, chosen, network, report, stick, synthetic
+from timing import interleaved
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -39,10 +40,12 @@ class TrainerLoop(BareLoop):
 
 def measure(work: Workload, repeats: int) -> None:
     x, y = synthetic(work)
-    contestants = {"bare": BareLoop(work, x, y, network(work)), "peer": TrainerLoop(work, x, y, network(work))}
-    report(interleaved({name: c.round for name, c in contestants.items()}, repeats + 1, 0), "lightning")
+    contestants = {"bare": stick("bare", work), "peer": TrainerLoop(work, x, y, network(work))}
+    seconds = interleaved({name: c.round for name, c in contestants.items()}, repeats + 1, 0)
+    contestants["bare"].close()
+    report(seconds, "lightning")
 
 
 if __name__ == "__main__":
-    one_thread()
+    torch.set_num_threads(1)
     measure(*chosen(sys.argv))

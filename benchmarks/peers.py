@@ -13,6 +13,7 @@ from pathlib import Path
 from bench import RESULTS, load, save
 from goals import NAMES, print_table
 from loops import WORKLOADS
+from machine import watched
 from page import write_page
 from source import ROOT
 
@@ -65,7 +66,9 @@ def main() -> None:
         for workload in WORKLOADS:
             print(f"{name} {workload} ...", file=sys.stderr, flush=True)
             try:
-                found[workload] = measure(name, workload, options.repeats, options.quick)
+                with watched() as shares:
+                    found[workload] = measure(name, workload, options.repeats, options.quick)
+                found[workload]["shares"] = shares
                 found["version"] = found[workload]["version"]
             except (RuntimeError, subprocess.SubprocessError) as error:
                 found["why"] = f"{workload}: {error}"

@@ -8,10 +8,15 @@ from fedshvr.algorithms.objectives.fedmatch import FedMatch
 from fedshvr.algorithms.objectives.fedsem import FedSem
 from fedshvr.algorithms.objectives.fixmatch import FixMatch
 from fedshvr.algorithms.objectives.hard_pseudo_label import HardPseudoLabel
+from fedshvr.algorithms.objectives.label_propagation import LabelPropagation
+from fedshvr.algorithms.objectives.ladder import Ladder
+from fedshvr.algorithms.objectives.manifold import Manifold
 from fedshvr.algorithms.objectives.mean_teacher import MeanTeacher
 from fedshvr.algorithms.objectives.mixmatch import MixMatch
 from fedshvr.algorithms.objectives.pi_model import PiModel
 from fedshvr.algorithms.objectives.ramp import Ramp
+from fedshvr.algorithms.objectives.s3vm import S3VM
+from fedshvr.algorithms.objectives.self_training import SelfTraining
 from fedshvr.algorithms.objectives.soft_pseudo_label import SoftPseudoLabel
 from fedshvr.algorithms.objectives.supervised import Supervised
 from fedshvr.algorithms.objectives.vat import VAT
@@ -45,4 +50,11 @@ MADE: dict[str, Callable[[], Objective]] = {
     "mixmatch_stepwise": lambda: MixMatch(5.0, 0.5, 0.75, STEPWISE),
     "ds3l_mean4": lambda: DS3L(10.0, 1e-2, 1e-2, RAMP, "mean4"),
     "fedmatch": lambda: FedMatch(1.0, 1.0, 1.0, 1e-4, 0.4, helpers=2, helpers_every=2, zero_below=0.01),
+    "manifold": lambda: Manifold(10.0, 2, RAMP),
+    "s3vm": lambda: S3VM(1.0, 0.5, RAMP),
+    "self_training": lambda: SelfTraining(1.0, 0.4, RAMP),
+    "self_training_keep": lambda: SelfTraining(1.0, 0.4, RAMP, keep=True),
+    "label_propagation": lambda: LabelPropagation(1.0, 0.9, 3, 5, 10, RAMP),
+    "ladder": lambda: Ladder(1.0, 0.3, [10.0, 1.0, 0.1], 1.0, RAMP),
 }
+STACKED = [name for name in MADE if name != "ladder"]  # it has batch norm

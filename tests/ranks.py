@@ -20,6 +20,7 @@ TINY += ["model.hidden=[8]", "participation=0.8", "ramp.epochs=1", "evaluate=ema
 SOONER = {
     "fedsem": ["algorithm.objective.labeled_rounds=1", "algorithm.objective.labeled_steps=labeled"],
     "fedmatch": ["algorithm.objective.helpers_every=2"],
+    "fed_self_training": ["algorithm.objective.keep=true", "algorithm.objective.threshold=0.2"],
 }
 ROUNDS = 3
 VARIANTS = {  # further runs of fed_shvr, by name

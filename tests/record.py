@@ -19,6 +19,7 @@ FILE = ROOT / "tests" / "recorded.json"
 SOONER = {  # so that three rounds see all that the method does
     "fedsem": ["algorithm.objective.labeled_rounds=1", "algorithm.objective.labeled_steps=labeled"],
     "fedmatch": ["algorithm.objective.helpers_every=2"],
+    "fed_self_training": ["algorithm.objective.keep=true", "algorithm.objective.threshold=0.2"],
 }
 CNN13 = ["model=cnn13", "model.width=0.0625", "partition.clients=3", "partition.unlabeled=60", "client.epochs=1"]
 EXACT = "trainer.precision=64-true"
@@ -48,6 +49,7 @@ VARIANTS = {
     "relabel=step": ["algorithm.objective.relabel=step", "ramp.by=step", "ramp.start=0.1", "ramp.epochs=4"],
     "dropout": ["model.dropout=0.3", "algorithm=fed_vat"],
     "wide": ["model.hidden=[5000]", "engine=sequential", "rounds=2"],
+    "huge": ["model.hidden=[17000]", "rounds=2", "partition.clients=3"],
     "validation": ["validation=0.1", "weighting=uniform", "client.sampling=shuffle"],
     "cnn13": [*CNN13],
     "cnn13, local buffers": [*CNN13, "buffers=local", "algorithm=fed_mt", "participation=0.67", EXACT],

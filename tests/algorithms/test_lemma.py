@@ -68,6 +68,16 @@ def test_the_exponent_during_the_ramp() -> None:
     assert current == pytest.approx(1 / (1 + math.exp(-2)), abs=1e-12)
 
 
+def test_the_first_round_of_a_ramp_from_a_tenth_is_that_of_a_constant_tenth() -> None:
+    """So one option, ramp.start, searches alpha0 of round 1."""
+    logits = torch.tensor([[2.0, 0.0, -1.0]], dtype=torch.float64)
+    ramped = SoftPseudoLabel(1.0, 0.75, 0.1, Ramp(50, start=0.1), "current")
+    ramped.begin_round(0)
+    constant = objective(alpha0=0.1)
+    assert ramped.alpha0 == constant.alpha0 == 0.1
+    assert torch.equal(ramped.label(logits), constant.label(logits))
+
+
 def test_ramps() -> None:
     assert [Ramp(50)(epoch) for epoch in (0, 25, 50, 99)] == [0, 0.5, 1, 1]
     assert Ramp(50, "exp")(0) == pytest.approx(math.exp(-5))

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from methods import MADE
+from methods import MADE, STACKED
 from tiny import CLASSES, SIDE, fit, network
 from torch import Tensor, nn
 from torch.nn.functional import dropout
@@ -63,7 +63,7 @@ def test_nothing_is_dropped_in_evaluation_or_on_request() -> None:
     assert torch.equal(layer.eval()(x), x)
 
 
-@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize("name", STACKED)
 def test_vectorized_is_sequential_with_dropout(name: str) -> None:
     one, many = (
         fit(MADE[name](), model=network(dropout=0.4), participation=0.67, engine=engine, rounds=3)

@@ -5,24 +5,30 @@ from collections.abc import Callable
 import pytest
 import ranks
 import torch
-from conftest import ALGORITHMS
+from conftest import STACKED
 from torch import nn
 
 from fedshvr.compute.engine import rule
 from fedshvr.compute.vector import FlatNet
+from fedshvr.errors import UserError
 from fedshvr.models.cnn13 import CNN13
 from fedshvr.models.mlp import MLP
 
 MORE = {"fedmatch": ["algorithm.objective.zero_below=0.01"]}  # a model that is in evaluation mode by mistake shows
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", STACKED)
 def test_vectorized_is_sequential_after_an_evaluation(algorithm: str) -> None:
     one, many = (
         ranks.theta(algorithm, 1, f"engine={engine}", *MORE.get(algorithm, []), evaluate=True)
         for engine in ("sequential", "vectorized")
     )
     torch.testing.assert_close(many, one, rtol=0, atol=1e-12)
+
+
+def test_a_method_that_cannot_be_stacked_is_refused() -> None:
+    with pytest.raises(UserError, match=r"engine=vectorized: this network has batch norm .*use engine=sequential"):
+        ranks.theta("fed_ladder", 1, "engine=vectorized")
 
 
 def conv(norm: str = "group") -> nn.Module:

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-from methods import MADE, BatchNormed
+from objectives.test_every_objective import MADE, BatchNormed
 from tiny import CLASSES, LOCAL, SIDE, federated, fit, train
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
 from fedshvr.algorithms.aggregation import Normalized
-from fedshvr.algorithms.corrections import ControlVariates, Proximal
+from fedshvr.algorithms.corrections import ControlVariates, Correction, Proximal
 from fedshvr.compute import linear
 from fedshvr.compute.vector import FlatNet
 from fedshvr.rounds.federated import Federated
@@ -152,3 +152,22 @@ def test_a_stack_under_autocast_is_one_client_after_another() -> None:
     torch.testing.assert_close(
         many.theta, one.theta, rtol=0, atol=0.02 * float((one.theta - start).detach().abs().max())
     )
+
+
+@pytest.mark.parametrize("correction", [Correction, ControlVariates])
+@pytest.mark.parametrize("engine", ["sequential", "vectorized"])
+@pytest.mark.parametrize("name", MADE)
+def test_a_step_that_waits_is_the_same_step(
+    name: str, engine: str, correction: type[Correction], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(linear, "LARGE", FACTORED)
+    monkeypatch.setattr(linear, "PART", 5 * 8)  # bytes: a row at a time of the first layer, several of the last
+    thetas, settled, settle = [], [], linear.Due.settle
+    monkeypatch.setattr(linear.Due, "settle", lambda *args: settled.append(len(args) > 1) or settle(*args))
+    local = replace(LOCAL, epochs=2)  # labels are renewed within the round, and clients end at different steps
+    for huge in (1 << 40, 1):
+        monkeypatch.setattr(linear, "HUGE", huge)
+        thetas.append(fit(MADE[name](), correction(), Normalized(), engine=engine, local=local).theta.detach())
+        assert (len(settled) > 0) == (huge == 1 and not (MADE[name]().memory or MADE[name]().adapts))
+    assert any(settled) or name not in ("supervised", "soft", "pi_model")  # together with the next step's forward pass
+    torch.testing.assert_close(thetas[1], thetas[0], rtol=0, atol=1e-12)

@@ -16,10 +16,12 @@ from fedshvr.reporting.sweeps import CONFIGS, grid, wanted
 LEVEL = {"fed_shvr": 96, "fed_mt": 93, "fed_pseudo": 91, "fedavg": 88, "fedavg_full": 98, "fed_sh": 94, "fed_svr": 92}
 
 
+GROUPS = ("experiment", "algorithm", "setting", "augment")
+
+
 @cache
-def base_config(experiment: str, algorithm: str, scale: str) -> dict[str, Any]:
+def base_config(**choices: str) -> dict[str, Any]:
     GlobalHydra.instance().clear()
-    choices = {"experiment": experiment, "algorithm": algorithm, "scale": scale}
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
         cfg = compose("train", overrides=[*(f"{k}={v}" for k, v in choices.items()), "logger=csv"])
     with open_dict(cfg):
@@ -28,15 +30,20 @@ def base_config(experiment: str, algorithm: str, scale: str) -> dict[str, Any]:
 
 
 def make_run(folder: Path, where: dict[str, Any], seed: int, scale: str = "laptop", sweep: str | None = None) -> Path:
-    """One finished run; `where` has choices (experiment, algorithm) and flat configuration keys."""
+    """One finished run; `where` has choices (GROUPS) and flat configuration keys."""
     where = {"experiment": "mnist_iid", "algorithm": "fed_shvr"} | where
-    config = deepcopy(base_config(where["experiment"], where["algorithm"], scale))
+    config = make_config(where, seed, scale, sweep)
+    return write_run(folder, config, curves(where, seed, config["rounds"]))
+
+
+def make_config(where: dict[str, Any], seed: int, scale: str, sweep: str | None) -> dict[str, Any]:
+    config = deepcopy(base_config(**{k: v for k, v in where.items() if k in GROUPS}, scale=scale))
     config["choices"]["sweep"] = sweep
     config["seed"] = config["partition"]["seed"] = seed
     for key, value in where.items():
-        if key not in ("experiment", "algorithm"):
+        if key not in GROUPS:
             set_in(config, key, value)
-    return write_run(folder, config, curves(where, seed, config["rounds"]))
+    return config
 
 
 def write_run(folder: Path, config: dict[str, Any], columns: dict[str, np.ndarray]) -> Path:

@@ -66,15 +66,17 @@ def test_checkpoints_and_wandb_folders_are_not_searched(tmp_path: Path) -> None:
 
 def test_settings_leave_out_the_seed_and_where_things_are() -> None:
     config = flat({"seed": 1, "partition": {"seed": 1, "clients": 10}, "paths": {"run": "x"}, "engine": "vectorized"})
+    config["model._target_"] = "fedshvr.models.mlp.MLP"
     assert settings(config | {"trainer.precision": "32-true"}) == {
         "partition.clients": 10,
+        "model._target_": "MLP",
         "trainer.precision": "32-true",
     }
 
 
 @pytest.mark.slow
 def test_a_thousand_runs_of_a_thousand_rounds_take_seconds(tmp_path: Path) -> None:
-    config = base_config("mnist_iid", "fed_shvr", "laptop")
+    config = base_config(experiment="mnist_iid", algorithm="fed_shvr", scale="laptop")
     t = np.arange(1, 1001)
     columns = {"round": t, "test_acc": t / 1000} | {
         name: np.random.default_rng(0).random(1000) for name in ("test_loss", "train_loss", *"abcdefghi")

@@ -27,7 +27,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
         make_sweep(folder / "logs", name, seeds=2)
     make_run(folder / "logs" / "</script>", {"experiment": "digits"}, seed=0)
     cfg = OmegaConf.load(CONFIGS / "report.yaml")
-    options = {"logs": str(folder / "logs"), "out": str(folder / "out"), "wandb": False}
+    options = {"logs": str(folder / "logs"), "out": str(folder / "out"), "results": str(folder), "wandb": False}
     return folder / "out" / "index.html", report(OmegaConf.merge(cfg, options))  # type: ignore[arg-type]
 
 

@@ -27,7 +27,8 @@ Report = Callable[..., dict[str, Item]]
 def make(tmp_path: Path) -> Report:
     def call(**options: object) -> dict[str, Item]:
         cfg = OmegaConf.load(CONFIGS / "report.yaml")
-        cfg = OmegaConf.merge(cfg, {"logs": str(tmp_path), "out": str(tmp_path / "out"), "wandb": False}, options)
+        folders = {"logs": str(tmp_path), "out": str(tmp_path / "out"), "results": str(tmp_path / "results")}
+        cfg = OmegaConf.merge(cfg, folders | {"wandb": False}, options)
         return {item.key: item for item in report(cfg)}  # type: ignore[arg-type]
 
     return call
@@ -129,7 +130,7 @@ def test_other_runs_are_grouped_by_what_they_vary(tmp_path: Path, make: Report) 
 
 def test_empty_logs_say_what_to_run_first(make: Report, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     items = make()
-    assert tuple(items) == SWEEPS
+    assert tuple(items) == (*SWEEPS, "identify", "identify_factors")
     assert "python src/train.py -m sweep=smoke" in capsys.readouterr().out
     assert "python src/train.py -m sweep=smoke" in (tmp_path / "out" / "index.html").read_text()
     assert "| — |" in (tmp_path / "out" / "table1.md").read_text()  # missing, not invented

@@ -18,7 +18,8 @@ SWEEP = [sys.executable, "src/train.py", "-m", "sweep=smoke", "logger=csv"]
 
 
 def report(logs: Path, out: Path) -> dict[str, list[str]]:
-    command = [sys.executable, "src/report.py", f"logs={logs}", f"out={out}", "wandb=false", "items=runs_digits"]
+    folders = [f"logs={logs}", f"out={out}", f"results={out}"]
+    command = [sys.executable, "src/report.py", *folders, "wandb=false", "items=runs_digits"]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     lines = (out / "runs_digits.md").read_text().splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| Fed")]

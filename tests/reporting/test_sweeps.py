@@ -13,6 +13,9 @@ from fedshvr.reporting.sweeps import CONFIGS, find, grid, wanted
 
 CELLS = {"table1": 12, "fig2a": 4, "fig2b": 4, "fig3a": 24, "fig3b": 20, "fig4": 3, "fig5": 2, "fig6a": 20, "fig6b": 4}
 
+JOBS = {"identify": 12, "identify_fedavg": 288, "identify_full": 24, "identify_labels": 48, "identify_exponent": 16}
+JOBS |= {"identify_network": 48, "identify_views": 32, "identify_split": 16}
+
 
 @pytest.mark.parametrize("name", PAPER)
 def test_the_papers_grid_with_five_seeds(name: str) -> None:
@@ -28,7 +31,15 @@ def test_the_grids_with_features_are_those_of_fig6_with_three_seeds() -> None:
         assert str(plan.cells()).replace("_features", "") == str(grid(name).cells())
 
 
-@pytest.mark.parametrize("name", [*SWEEPS, "smoke"])
+@pytest.mark.parametrize("name", JOBS)
+def test_the_searches_say_how_many_jobs_they_are(name: str) -> None:
+    plan = grid(name)
+    assert len(plan.cells()) * len(plan.seeds) == JOBS[name]
+    assert f" {JOBS[name]} jobs" in (CONFIGS / "sweep" / f"{name}.yaml").read_text()
+    assert plan.fixed["rounds"] == 2
+
+
+@pytest.mark.parametrize("name", [*SWEEPS, *JOBS, "smoke"])
 def test_a_sweep_composes_and_gives_what_its_cells_ask_for(name: str) -> None:
     plan = grid(name)
     cell = plan.cells()[-1]
@@ -99,3 +110,17 @@ def test_missing_cells_come_with_the_command_that_fills_them(tmp_path: Path) -> 
     (missing,) = find("fig4", collect(tmp_path).runs).missing
     assert missing.what == "algorithm=fed_sh: 3 of 5 seeds"
     assert missing.command == "python src/train.py -m sweep=fig4 scale=laptop algorithm=fed_sh seed=1,3"
+
+
+def test_settings_are_never_mixed_and_named(tmp_path: Path) -> None:
+    closest = {"setting": "closest"}
+    make_run(tmp_path / "a", {}, seed=0, sweep="fig2a")
+    make_run(tmp_path / "b", closest, seed=0, sweep="table1")
+    make_run(tmp_path / "c", closest | {"client.eta": 0.1}, seed=0, sweep="fig2a")
+    make_run(tmp_path / "d", closest | {"client.eta": 0.1}, seed=0, sweep="table1")  # of table1 alone
+    groups = find("fig2a", collect(tmp_path).runs).groups
+    assert [(g.setting, g.variant, list(g.runs)) for g in groups] == [
+        ("text", (), [0]),
+        ("closest", (), [0]),
+        ("closest", (("client.eta", 0.1),), [0]),
+    ]

@@ -120,7 +120,7 @@ def test_the_report_run_has_the_tables_and_figures(tmp_path: Path, capsys: pytes
     make_sweep(tmp_path / "logs", "fig4", seeds=2)
     out = tmp_path / "out"
     cfg = OmegaConf.load(CONFIGS / "report.yaml")
-    options = {"logs": str(tmp_path / "logs"), "out": str(out), "items": ["fig4"], "publish": True}
+    options = {"logs": str(tmp_path / "logs"), "out": str(out), "results": str(out), "items": ["fig4"], "publish": True}
     (item,) = report(OmegaConf.merge(cfg, options))  # type: ignore[arg-type]
 
     logged = history(out)

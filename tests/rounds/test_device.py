@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import tiny
-from conftest import ALGORITHMS, ROOT, environment
+from conftest import ALGORITHMS, ROOT, STACKED, environment
 
 LOG, EVALUATION = ["federated._log_round: _to_copy"], ["federated._evaluate: _to_copy"]
 OPTIONS = ["relabel=step", "label_view=mean4", "dropout", "a random layer", "batch norm", "buffers=local", "option I"]
@@ -36,8 +36,9 @@ def check(result: dict[str, Any]) -> None:
     assert result["evaluations"] == [EVALUATION, EVALUATION]
 
 
-@pytest.mark.parametrize("engine", ["sequential", "vectorized"])
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize(
+    ("algorithm", "engine"), [(a, "sequential") for a in ALGORITHMS] + [(a, "vectorized") for a in STACKED]
+)
 def test_every_algorithm(results: dict, algorithm: str, engine: str) -> None:
     result = results[f"{algorithm} {engine}"]
     check(result)

@@ -31,8 +31,8 @@ def test_the_average_changes_nothing_but_the_test() -> None:
     plain = solve(A, B, TAU, Correction(), Average(), 4)
     averaged = solve(A, B, TAU, Correction(), Average(), 4, evaluate="ema")
     assert torch.equal(averaged.theta, plain.theta)
-    assert plain.ema is None
-    assert averaged.state_dict().keys() - plain.state_dict().keys() == {"ema"}
+    assert plain.server.ema is None
+    assert averaged.state_dict().keys() - plain.state_dict().keys() == {"server.ema"}
 
 
 def test_the_average_of_the_clients_that_took_part_counts_their_steps() -> None:
@@ -43,19 +43,19 @@ def test_the_average_of_the_clients_that_took_part_counts_their_steps() -> None:
     tau = np.array(TAU)[second.cohort(1)]
     a = 0.5 ** ((tau / tau.sum() * tau).sum())
     expected = a * first.theta.item() + (1 - a) * second.theta.item()
-    assert second.ema.item() == pytest.approx(expected, abs=1e-14)
+    assert second.server.ema.item() == pytest.approx(expected, abs=1e-14)
 
 
 def test_what_is_tested(monkeypatch: pytest.MonkeyPatch) -> None:
     """The loss on the test set is that of a model whose theta is this average."""
     averaged, plain = (fit(Supervised(), rounds=3, evaluate=name) for name in ("ema", "theta"))
-    plain.theta.data.copy_(averaged.ema)
+    plain.theta.data.copy_(averaged.server.ema)
     for module in (averaged, plain):
         monkeypatch.setattr(module, "log_dict", lambda *_, **__: None)
         with torch.no_grad():
             module.validation_step(None, 0)
     assert averaged.row["test_loss"] == plain.row["test_loss"]
-    assert not torch.equal(averaged.ema, averaged.theta)
+    assert not torch.equal(averaged.server.ema, averaged.theta)
 
 
 def test_resume_is_exact_and_other_checkpoints_are_refused(train: Callable) -> None:

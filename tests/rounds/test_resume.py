@@ -12,6 +12,7 @@ OWN_STATE = {  # overrides with which the state matters within four rounds, befo
     "fed_ds3l": [],
     "fedmatch": ["algorithm.objective.helpers_every=2"],
     "grouping": [],
+    "fed_self_training": ["algorithm.objective.keep=true", "algorithm.objective.threshold=0.3"],
 }
 
 

@@ -7,17 +7,21 @@ from omegaconf import DictConfig, ListConfig
 
 from fedshvr.errors import check
 from fedshvr.reporting import figures, tables
+from fedshvr.reporting.archive import add_archived, archive
 from fedshvr.reporting.collect import Collection, collect
 from fedshvr.reporting.compare import compare
+from fedshvr.reporting.identify import SEARCH, search
 from fedshvr.reporting.items import Item
 from fedshvr.reporting.landscape import fig5
 from fedshvr.reporting.others import other_items
 from fedshvr.reporting.page import EMPTY, page
 from fedshvr.reporting.paper import ITEMS
 from fedshvr.reporting.sweeps import SCALES, find
+from fedshvr.reporting.winners import WINNERS
 
 PAPER = ("table1", "fig2a", "fig2b", "fig3a", "fig3b", "fig4", "fig5", "fig6a", "fig6b", "theorem1")
-OURS = ("fig6a_features", "fig6b_features", "label_view")  # Fig. 6 in another setting, and what the paper leaves open
+OURS: tuple[str, ...] = ("fig6a_features", "fig6b_features", "label_view")  # in another setting; what it leaves open
+OURS += ("who_wins_mnist", "who_wins_cifar")  # a fair comparison
 SWEEPS = (*PAPER, *OURS)
 
 
@@ -28,7 +32,15 @@ def report(cfg: DictConfig) -> list[Item]:
         return []
     logs, out = Path(cfg.logs), Path(cfg.out)
     check(cfg.scale in (None, *SCALES), f"scale={cfg.scale}: must be null or one of {', '.join(SCALES)}")
-    collection = collect(logs)
+    collection = add_archived(collect(logs), Path(cfg.results))
+    if cfg.docs:
+        from fedshvr.reporting.reproduction import write_pages
+
+        write_pages(cfg)
+        return []
+    if cfg.archive:
+        add_to_archive(cfg, collection)
+        return []
     items = make_items(cfg, collection)
     out.mkdir(parents=True, exist_ok=True)
     for item in items:
@@ -49,11 +61,25 @@ def report(cfg: DictConfig) -> list[Item]:
 def make_items(cfg: DictConfig, collection: Collection) -> list[Item]:
     """The items asked for: the paper's, ours, and one for each other experiment that has runs."""
     found = {name: find(name, collection.runs, cfg.scale) for name in SWEEPS}
-    claimed = set().union(*(found[name].claimed for name in SWEEPS))
+    found |= dict.fromkeys(SEARCH, search(collection.runs, cfg.scale))
+    claimed = set().union(*(of_one.claimed for of_one in found.values()))
     others = {i.key: i for i in other_items([r for r in collection.runs if r.folder not in claimed], cfg.scale)}
-    names = wanted(cfg["items"], [*SWEEPS, *others])
-    makers = ITEMS | {"fig5": partial(fig5, cache=Path(cfg.out) / "cache", **cfg.landscape)}
+    names = wanted(cfg["items"], [*found, *others])
+    fig5s = partial(fig5, caches=[surfaces(cfg), Path(cfg.out) / "cache"], **cfg.landscape)
+    makers = ITEMS | WINNERS | SEARCH | {"fig5": fig5s}
     return [others[name] if name in others else makers[name](found[name]) for name in names]
+
+
+def add_to_archive(cfg: DictConfig, collection: Collection) -> None:
+    """Runs of the sweeps named by `archive`, and Fig. 5's surfaces, for which the models themselves are needed."""
+    for name in [cfg.archive] if isinstance(cfg.archive, str) else cfg.archive:
+        print(*archive(name, collection.runs, Path(cfg.results)), sep="\n")
+        if name == "fig5":
+            fig5(find(name, collection.runs, cfg.scale), [surfaces(cfg)], **cfg.landscape)
+
+
+def surfaces(cfg: DictConfig) -> Path:
+    return Path(cfg.results) / "landscape"
 
 
 def wanted(items: str | ListConfig, known: list[str]) -> list[str]:
@@ -82,9 +108,10 @@ def summary(items: list[Item], collection: Collection, logs: str, out: Path) -> 
     if not collection.runs:
         lines = [EMPTY.format(logs=logs).replace("`", "")]
     else:
-        lines = [f"{len(collection.runs)} finished runs"]
+        own = sum(run.own for run in collection.runs)
+        lines = [f"{own} finished runs of your own, {len(collection.runs) - own} committed ones"]
         for item in items:
-            state = f"{len(item.runs)} runs, scale {item.scale}" if item.runs else "no run"
+            state = f"{len(item.runs)} runs, scale {item.scale}, {item.origin}" if item.runs else "no run"
             gap = f"; {len(item.missing)} missing, first: {item.missing[0].command}" if item.missing else ""
             lines.append(f"  {item.key:<18} {state}{gap}")
     lines += [f"damaged, skipped: {folder}: {why}" for folder, why in collection.damaged]

@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ NEUTRAL += (
     "profile",
     "threads",
 )
+MEASURED = ("optimality_gap", "server_loss_every")  # of these: what a run logs beside the accuracy
 NEUTRAL_GROUPS = ("paths.", "trainer.", "logger.", "choices.", "scale.", "callbacks.")
 
 
@@ -34,20 +35,29 @@ NEUTRAL_GROUPS = ("paths.", "trainer.", "logger.", "choices.", "scale.", "callba
 class Run:
     """One finished run: its flat configuration ("a.b.c": value), its group choices and its curves."""
 
-    folder: Path
+    folder: Path  # of a committed run: its file and its name there
     summary: dict[str, Any] = field(repr=False)
     config: dict[str, Any] = field(repr=False)
     choices: dict[str, str | None]
     curves: dict[str, np.ndarray] = field(repr=False)
+    own: bool = True  # from a run folder; else from the committed results
 
     @property
     def seed(self) -> int:
         return int(self.config["seed"])
 
+    @property
+    def setting(self) -> str:
+        """As the paper's text says, or as comes closest to its numbers."""
+        return self.choices.get("setting") or "text"
+
+    def told(self, **facts: Any) -> "Run":
+        return replace(self, summary=self.summary | facts)
+
 
 @dataclass
 class Collection:
-    """What is under logs/: finished runs, and what was left out and why."""
+    """Finished runs, the user's own first, and what was left out and why."""
 
     runs: list[Run] = field(default_factory=list)
     damaged: list[tuple[Path, str]] = field(default_factory=list)
@@ -141,7 +151,13 @@ def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def settings(config: dict[str, Any]) -> dict[str, Any]:
-    """The part of a flat configuration that decides a result, the seed aside."""
+    """The part of a flat configuration that decides a result, the seed aside; classes by name, wherever they lie."""
     precision = "trainer.precision"
     kept = {k: v for k, v in config.items() if k not in NEUTRAL and not k.startswith(NEUTRAL_GROUPS)}
+    kept |= {k: v.rpartition(".")[2] for k, v in kept.items() if k.endswith("_target_")}
     return kept | ({precision: config[precision]} if precision in config else {})
+
+
+def identity(config: dict[str, Any]) -> dict[str, Any]:
+    """The settings and what was measured: two runs with the same are one run, the seed aside."""
+    return settings(config) | {name: config[name] for name in MEASURED if name in config}

@@ -1,5 +1,6 @@
 """Items as PNG and PDF."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from textwrap import fill
 from typing import Any
@@ -26,7 +27,7 @@ RC: dict[Any, Any] = {
 RC |= {"pdf.fonttype": 42, "axes.axisbelow": True}
 
 
-def draw(item: Item, stem: Path) -> None:
+def draw(item: Item, stem: Path, kinds: Iterable[str] = ("png", "pdf")) -> None:
     """Write stem.png and stem.pdf."""
     with rc_context(RC):
         if item.surfaces:
@@ -36,8 +37,9 @@ def draw(item: Item, stem: Path) -> None:
         else:
             figure = table_figure(item)
         figure.suptitle(f"{item.title}  [scale: {item.scale}]", fontsize=11)
-        figure.savefig(stem.with_suffix(".png"), dpi=150)
-        figure.savefig(stem.with_suffix(".pdf"), metadata={"CreationDate": None})
+        for kind in kinds:
+            plain = {"Software": None} if kind == "png" else {"CreationDate": None}  # the same numbers, the same file
+            figure.savefig(stem.with_suffix(f".{kind}"), dpi=150, metadata=plain)
 
 
 def panels_figure(panels: list[Panel]) -> Figure:

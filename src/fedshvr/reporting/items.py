@@ -6,7 +6,7 @@ import numpy as np
 
 from fedshvr.reporting.collect import Run
 from fedshvr.reporting.style import name as display_name
-from fedshvr.reporting.sweeps import Group, Missing, Variant, describe
+from fedshvr.reporting.sweeps import Group, Missing
 
 NONE = "—"  # a cell without a run
 
@@ -71,10 +71,20 @@ class Item:
     missing: list[Missing] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
     note: str = ""
+    points: Table | None = None  # for the CSV file, where it has more than the table
+
+    @property
+    def origin(self) -> str:
+        """Whose numbers these are."""
+        own = sum(run.own for run in self.runs)
+        committed = len(self.runs) - own
+        if own and committed:
+            return f"{own} runs of your own (lines with *) and {committed} committed ones"
+        return "your own runs" if own else "committed results" if committed else ""
 
 
-def label(algorithm: str, variant: Variant) -> str:
-    return display_name(algorithm) + (f" ({describe(variant)})" if variant else "")
+def label(group: Group) -> str:
+    return display_name(group.algorithm) + group.further
 
 
 def curves(groups: list[Group], column: str, factor: float = 1.0) -> list[Series]:
@@ -83,9 +93,9 @@ def curves(groups: list[Group], column: str, factor: float = 1.0) -> list[Series
     for group in groups:
         values = {s: factor * run.curves[column] for s, run in sorted(group.runs.items()) if column in run.curves}
         if values:
-            rounds = next(iter(group.runs.values())).curves["round"]
+            rounds = group.some_run.curves["round"]
             dash = sum(s.algorithm == group.algorithm for s in series)
-            text = label(group.algorithm, group.variant)
+            text = label(group)
             series.append(Series.over_seeds(text, group.algorithm, rounds, values, dash))
     return series
 
@@ -94,8 +104,8 @@ def finals(groups: list[Group], x_of: str) -> list[Series]:
     """One series of the last accuracy (%) against the setting `x_of` per algorithm and variant."""
     lines: dict[str, list[tuple[float, Group]]] = {}
     for group in groups:
-        x = float(next(iter(group.runs.values())).config[x_of])
-        lines.setdefault(label(group.algorithm, group.variant), []).append((x, group))
+        x = float(group.some_run.config[x_of])
+        lines.setdefault(label(group), []).append((x, group))
     series: list[Series] = []
     for text, points in lines.items():
         points.sort(key=lambda point: point[0])

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from fedshvr.reporting.collect import Run
 from fedshvr.reporting.items import Item, Panel, curves
 from fedshvr.reporting.paper import ACCURACY, ROUND, last_values
-from fedshvr.reporting.sweeps import Group, Variant, add, difference, largest
+from fedshvr.reporting.sweeps import Group, Variant, add, apart, difference, largest, mark_own
 
 
 def other_items(runs: Iterable[Run], scale: str | None) -> list[Item]:
@@ -17,12 +17,14 @@ def other_items(runs: Iterable[Run], scale: str | None) -> list[Item]:
 
 def experiment_item(experiment: str, runs: list[Run], scale: str | None) -> Item:
     shown = scale or largest({str(run.choices["scale"]) for run in runs})
-    groups: dict[tuple[str, Variant], Group] = {}
+    groups: dict[tuple[str, str, Variant], Group] = {}
     for run in runs:
         if run.choices["scale"] == shown:
             algorithm, variant = str(run.choices["algorithm"]), difference(run, {})
-            add(groups.setdefault((algorithm, variant), Group({"algorithm": algorithm}, variant)), run)
-    ordered = sorted(groups.values(), key=lambda g: (bool(g.variant), g.algorithm, str(g.variant)))
+            group = Group({"algorithm": algorithm}, variant, setting=run.setting)
+            add(groups.setdefault((algorithm, run.setting, variant), group), run)
+    ordered = sorted(groups.values(), key=lambda g: (bool(g.variant), g.algorithm, *apart(g)))
+    mark_own(ordered)
     used = [run for group in ordered for _, run in sorted(group.runs.items())]
     algorithms = ",".join(dict.fromkeys(group.algorithm for group in ordered)) or "fed_shvr"
     seeds = ",".join(str(seed) for seed in sorted({run.seed for run in used})) or "0"

@@ -39,7 +39,8 @@ def page(items: list[Item], collection: Collection, logs: str, out: Path) -> str
 
 
 def head(collection: Collection, logs: str) -> str:
-    count = f"{len(collection.runs)} finished runs under {escape(logs)}. "
+    own = sum(run.own for run in collection.runs)
+    count = f"{own} finished runs under {escape(logs)}, {len(collection.runs) - own} committed ones. "
     hint = "Hover over a figure for every seed's value, drag to zoom, press a name to hide it."
     text = count + hint if collection.runs else code_spans(EMPTY.format(logs=logs))
     return f"<h1>Fed-SHVR: the paper's tables and figures</h1><p>{text}</p>"
@@ -61,7 +62,8 @@ def section(item: Item, out: Path) -> str:
     png = out / f"{item.key}.png"
     if item.surfaces and png.is_file():
         figures.append(f"<figure><figcaption>contour and surface</figcaption>{image(png, item.title)}</figure>")
-    badge = f'<span class="badge">scale: {escape(item.scale)}</span>'
+    badges = [f"scale: {item.scale}", *([item.origin] if item.runs else [])]
+    badge = "".join(f'<span class="badge">{escape(text)}</span>' for text in badges)
     body = [f'<section id="{item.key}"><h2>{escape(item.title)}{badge}</h2>']
     body += [f'<p class="soft">{escape(item.note)}</p>' if item.note else ""]
     body += [f'<div class="figures">{"".join(figures)}</div>' if figures else ""]

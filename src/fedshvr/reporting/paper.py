@@ -18,7 +18,7 @@ from fedshvr.reporting.items import (
     label,
     last_known,
 )
-from fedshvr.reporting.sweeps import Found, Group, describe
+from fedshvr.reporting.sweeps import Found, Group
 
 ACCURACY = "test accuracy (%)"
 ROUND = "communication round"
@@ -57,16 +57,16 @@ def table1(found: Found) -> Item:
     for setting in SETTINGS.values():
         for t, paper_t in ((1, 1), (last, 100)):
             columns += [f"{setting} T={paper_t}, paper", f"{setting} T={t}, ours"]
-    by_place = {(g.cell["row"], g.cell["experiment"], g.variant): g for g in found.groups}
+    by_place = {(g.cell["row"], g.cell["experiment"], g.setting, g.variant): g for g in found.groups}
     rows = []
-    for variant in dict.fromkeys([(), *(g.variant for g in found.groups)]):
+    for kind in dict.fromkeys([("text", ()), *((g.setting, g.variant) for g in found.groups)]):
         for key, (title, *published) in TABLE1.items():
-            ours = [by_place.get((key, experiment, variant)) for experiment in SETTINGS]
-            if not variant or any(ours):
+            ours = [by_place.get((key, experiment, *kind)) for experiment in SETTINGS]
+            if kind == ("text", ()) or any(ours):
                 values = [
                     cell(list(at_round(g, "test_acc", t, 100).values())) if g else NONE for g in ours for t in (1, 0)
                 ]
-                text = title + (f" ({describe(variant)})" if variant else "")
+                text = title + next((g.further for g in ours if g), "")
                 rows.append([text, *(v for pair in zip(map(str, published), values, strict=True) for v in pair)])
     note = "Test accuracy in %, mean ± population std (number of seeds)."
     if last != 100:
@@ -89,7 +89,7 @@ def accuracy_curves(title: str) -> Callable[[Found], Item]:
 def last_values(groups: list[Group]) -> Table:
     rows = [
         [
-            label(g.algorithm, g.variant),
+            label(g),
             cell(list(at_round(g, "test_acc", 1, 100).values())),
             cell(list(at_round(g, "test_acc", 0, 100).values())),
             str(last_round([g])),
@@ -127,7 +127,7 @@ def fig4(found: Found) -> Item:
         std = np.std(list(at_round(group, "test_acc", 0, 100).values())) if len(group.runs) > 1 else np.nan
         last_loss = list(last_known(group, "server_loss").values())
         text = f"{std:.2f} ({len(group.runs)})" if np.isfinite(std) else NONE
-        rows.append([label(group.algorithm, group.variant), cell(last_loss, 4), text])
+        rows.append([label(group), cell(last_loss, 4), text])
     panels = [
         Panel("Fig. 4a: training loss", ROUND, "F(θ, v)", loss),
         Panel("Fig. 4b: std over the seeds", ROUND, "std of the accuracy (points of %)", spread),
@@ -142,7 +142,7 @@ def label_view(found: Found) -> Item:
     views = list(dict.fromkeys(g.cell[key] for g in found.groups))
     rows: dict[str, dict[str, str]] = {}
     for g in found.groups:
-        rows.setdefault(label(g.algorithm, g.variant), {})[g.cell[key]] = cell(list(final(g).values()), 2)
+        rows.setdefault(label(g), {})[g.cell[key]] = cell(list(final(g).values()), 2)
     table = Table(["method", *views], [[name, *(row.get(v, NONE) for v in views)] for name, row in rows.items()])
     note = f"Accuracy (%) after round {last_round(found.groups)} by the view that is labelled."
     return item(found, "The view from which pseudo-labels come", table, note=note)
@@ -154,7 +154,7 @@ def rounds_to_reach(title: str, remark: str = "") -> Callable[[Found], Item]:
         for group in found.groups:
             reached = {seed: first_reach(run.curves["test_acc"]) for seed, run in sorted(group.runs.items())}
             dash = sum(s.algorithm == group.algorithm for s in series)
-            text = label(group.algorithm, group.variant)
+            text = label(group)
             series.append(Series.over_seeds(text, group.algorithm, np.array(LEVELS), reached, dash))
         panel = Panel(title, ACCURACY, "rounds needed", series, points=True)
         note = "The first round with at least this accuracy; shown where every seed reaches it. Mismatch ratio 0.5."

@@ -18,6 +18,11 @@ NAMES = {
     "scaffold": "SCAFFOLD",
     "fednova": "FedNova",
     "vrl_sgd": "VRL-SGD",
+    "fed_fixmatch": "Fed-FixMatch",
+    "fed_vat": "Fed-VAT",
+    "fed_mixmatch": "Fed-MixMatch",
+    "fedmatch": "FedMatch",
+    "grouping": "Grouping",
 }
 
 

@@ -1,5 +1,6 @@
 """The grid of a sweep (configs/sweep), which runs fill its cells, and the command for the cells that are empty."""
 
+import json
 from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -44,16 +45,34 @@ class Group:
     cell: Where
     variant: Variant = ()
     runs: dict[int, Run] = field(default_factory=dict)
+    setting: str = "text"
+    mark: str = ""  # behind the name of its line: see mark_own
+
+    @property
+    def some_run(self) -> Run:
+        return next(iter(self.runs.values()))
 
     @property
     def algorithm(self) -> str:
-        return str(next(iter(self.runs.values())).choices["algorithm"])
+        return str(self.some_run.choices["algorithm"])
+
+    @property
+    def line(self) -> tuple[object, ...]:
+        """Groups of the same are one line of a figure, one row of a table."""
+        return self.algorithm, self.cell.get("row"), self.setting, self.variant
+
+    @property
+    def further(self) -> str:
+        """What sets it apart from the text's setting, in brackets, and the mark."""
+        asked = _setting(self.setting) | dict(self.variant)
+        return (f" ({describe(asked)})" if asked else "") + self.mark
 
 
 @dataclass
 class Missing:
     what: str
     command: str
+    jobs: int
 
 
 @dataclass
@@ -73,6 +92,19 @@ class Found:
     @property
     def command(self) -> str:
         return command(self.grid.name, self.scale)
+
+    def command_of(self, group: Group) -> str:
+        """What runs the seeds of a group, but for `seed`."""
+        asked = group.cell | _setting(group.setting) | dict(group.variant)
+        return command(self.grid.name, self.scale, *(override(k, v) for k, v in asked.items()))
+
+
+def override(key: str, value: Any) -> str:
+    return f"{key}={value if isinstance(value, str) else json.dumps(value, separators=(',', ':'))}"
+
+
+def _setting(name: str) -> Where:
+    return {} if name == "text" else {"setting": name}
 
 
 def command(sweep: str, scale: str, *overrides: str) -> str:
@@ -94,19 +126,29 @@ def _values(key: str, text: Any) -> list[Any]:
 
 
 def _wanted(path: Path) -> Where:
-    """The choices and values that a small _global_ configuration file sets."""
+    """The choices and values that a small _global_ configuration file sets, after those of the file that it extends."""
     tree = yaml.safe_load(path.read_text())
-    overrides = [entry for entry in tree.pop("defaults", []) if isinstance(entry, dict)]
-    chosen = {k.removeprefix("override /"): v for e in overrides for k, v in e.items() if k.startswith("override /")}
-    return chosen | flat(tree)
+    where: Where = {}
+    for entry in tree.pop("defaults", []):
+        if isinstance(entry, str):
+            where |= _wanted(path.with_name(f"{entry}.yaml"))
+        else:
+            where |= {k.removeprefix("override /"): v for k, v in entry.items() if k.startswith("override /")}
+    return where | flat(tree)
 
 
 def wanted(grid: Grid, cell: Where) -> Where:
     """What the cell's runs must have; `row` stands for a file of configs/row."""
-    where = {k: v for k, v in grid.fixed.items() if k != "scale"}
+    where = {k: v for k, v in grid.fixed.items() if k not in ("scale", "logger")}
     for key, value in cell.items():
-        where |= _wanted(CONFIGS / "row" / f"{value}.yaml") if key == "row" else {key: value}
+        where |= row(value) if key == "row" else {key: value}
     return where
+
+
+@cache
+def row(name: str) -> Where:
+    """A row of Table I."""
+    return _wanted(CONFIGS / "row" / f"{name}.yaml")
 
 
 def fits(run: Run, where: Where) -> bool:
@@ -117,20 +159,35 @@ def find(name: str, runs: Iterable[Run], scale: str | None = None) -> Found:
     """Fill the cells of a sweep with runs at one scale: the one asked for, or else the largest that has a run.
 
     A run that was started for this sweep with further overrides is kept apart as a variant; a run from elsewhere counts
-    only if it is exactly what the cell's command would have run.
+    only if it is exactly what the cell's command would have run, with the run's `setting`; settings are kept apart too.
     """
     plan = grid(name)
     places = [(cell, wanted(plan, cell)) for cell in plan.cells()]
     fitting = [(cell, run, difference(run, where)) for cell, where in places for run in runs if fits(run, where)]
     own = [(cell, run, variant) for cell, run, variant in fitting if not variant or run.choices.get("sweep") == name]
     scale = scale or largest({str(run.choices["scale"]) for _, run, _ in own})
-    groups: dict[tuple[str, Variant], Group] = {}
+    groups: dict[tuple[str, str, Variant], Group] = {}
     for cell, run, variant in own:
         if run.choices["scale"] == scale:
-            add(groups.setdefault((str(cell), variant), Group(cell, variant)), run)
+            key = (str(cell), run.setting, variant)
+            add(groups.setdefault(key, Group(cell, variant, setting=run.setting)), run)
     order = {str(cell): i for i, (cell, _) in enumerate(places)}
-    ordered = sorted(groups.values(), key=lambda g: (bool(g.variant), str(g.variant), order[str(g.cell)]))
+    ordered = sorted(groups.values(), key=lambda g: (*apart(g), order[str(g.cell)]))
+    mark_own(ordered)
     return Found(plan, scale, ordered, _missing(plan, scale, ordered), {run.folder for _, run, _ in own})
+
+
+def mark_own(groups: list[Group]) -> None:
+    """A * behind every line that has a run of the user's, where others have committed runs alone."""
+    own = {group.line for group in groups if any(run.own for run in group.runs.values())}
+    if not all(run.own for group in groups for run in group.runs.values()):
+        for group in groups:
+            group.mark = "*" if group.line in own else ""
+
+
+def apart(group: Group) -> tuple[object, ...]:
+    """To sort by: first what the text's setting gives, last what further overrides give."""
+    return bool(group.variant), str(group.variant), group.setting != "text"
 
 
 def largest(scales: set[str]) -> str:
@@ -138,15 +195,20 @@ def largest(scales: set[str]) -> str:
 
 
 def add(group: Group, run: Run) -> None:
-    """Of two runs with the same seed the later one counts."""
+    """Of two runs with the same seed the user's own counts, and of two alike in that the later one."""
     other = group.runs.get(run.seed)
-    if other is None or str(run.summary.get("finished_at")) >= str(other.summary.get("finished_at")):
+    if other is None or _rank(run) >= _rank(other):
         group.runs[run.seed] = run
+
+
+def _rank(run: Run) -> tuple[bool, str]:
+    return run.own, str(run.summary.get("finished_at"))
 
 
 def difference(run: Run, where: Where) -> Variant:
     """The settings of the run that its experiment, algorithm and cell do not give."""
-    reference = composed(*(str(run.choices[k]) for k in ("experiment", "algorithm", "scale"))) | where
+    names = {k: str(run.choices[k]) for k in ("experiment", "algorithm", "scale")} | _setting(run.setting)
+    reference = composed(**names) | where
     own = settings(run.config)
     return tuple((k, v) for k, v in own.items() if k in reference and not _same(v, reference[k]))
 
@@ -156,10 +218,9 @@ def _same(a: Any, b: Any) -> bool:
 
 
 @cache
-def composed(experiment: str, algorithm: str, scale: str) -> dict[str, Any]:
+def composed(**choices: str) -> dict[str, Any]:
     """The flat settings that these choices give; empty if there are no such files any more."""
     started = GlobalHydra.instance().is_initialized()  # as in report.py
-    choices = {"experiment": experiment, "algorithm": algorithm, "scale": scale}
     with nullcontext() if started else initialize_config_dir(str(CONFIGS), version_base="1.3"):
         try:
             cfg = compose("train", overrides=[*(f"{k}={v}" for k, v in choices.items()), "logger=csv"])
@@ -174,16 +235,17 @@ def composed(experiment: str, algorithm: str, scale: str) -> dict[str, Any]:
 
 def _missing(grid: Grid, scale: str, groups: list[Group]) -> list[Missing]:
     """One command for everything if there is nothing yet, else one for each cell that lacks seeds."""
-    have = {str(g.cell): set(g.runs) for g in groups if not g.variant}
+    have = {(g.setting, str(g.cell)): set(g.runs) for g in groups if not g.variant}
     if not have:
-        return [Missing("every cell", command(grid.name, scale))]
+        return [Missing("every cell", command(grid.name, scale), len(grid.cells()) * len(grid.seeds))]
     missing = []
-    for cell in grid.cells():
-        lacking = [seed for seed in grid.seeds if seed not in have.get(str(cell), set())]
+    for setting, cell in product(sorted({setting for setting, _ in have} | {"text"}, reverse=True), grid.cells()):
+        lacking = [seed for seed in grid.seeds if seed not in have.get((setting, str(cell)), set())]
         if lacking:
-            overrides = [*(f"{k}={v}" for k, v in cell.items()), f"seed={','.join(map(str, lacking))}"]
-            what = f"{describe(cell)}: {len(grid.seeds) - len(lacking)} of {len(grid.seeds)} seeds"
-            missing.append(Missing(what, command(grid.name, scale, *overrides)))
+            place = cell | _setting(setting)
+            overrides = [*(override(k, v) for k, v in place.items()), f"seed={','.join(map(str, lacking))}"]
+            what = f"{describe(place)}: {len(grid.seeds) - len(lacking)} of {len(grid.seeds)} seeds"
+            missing.append(Missing(what, command(grid.name, scale, *overrides), len(lacking)))
     return missing
 
 

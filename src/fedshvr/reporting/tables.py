@@ -26,7 +26,8 @@ def csv_text(item: Item) -> str:
     elif item.panels:
         header, rows = series_points(item.panels)
     else:
-        header, rows = item.table.columns, item.table.rows
+        table = item.points or item.table
+        header, rows = table.columns, table.rows
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(header)
@@ -60,7 +61,8 @@ def surface_points(item: Item) -> tuple[list[str], list[list[str]]]:
 
 
 def markdown(item: Item) -> str:
-    lines = [f"## {item.title}", "", f"Scale: {item.scale}. {item.note}".rstrip(), ""]
+    whose = f" Of {item.origin}." if item.runs else ""
+    lines = [f"## {item.title}", "", f"Scale: {item.scale}.{whose} {item.note}".rstrip(), ""]
     lines += markdown_table(item.table) if item.table.rows else ["No finished run yet."]
     lines += ["", f"All of it: `{item.command}`"]
     if item.missing:

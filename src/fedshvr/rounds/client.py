@@ -65,10 +65,13 @@ class Client(LightningModule):
                 for batch in seat.batches(block):
                     trace += self.training_step(batch, step)
                     step += 1
+                if any(step in starts for starts in epochs):
+                    bench.net.linears.settle()
                 for i, k in enumerate(self.index):
                     if step in epochs[i]:
                         seat.load(i)
                         renew_labels(bench, broadcast.round, k, epochs[i][step], choices.at(i, step).noise)
+        bench.net.linears.settle()
         n = len(self.index)
         rows = torch.stack([t if t.numel() == n else torch.nn.functional.pad(t, (0, n - len(t))) for t in trace])
         return rows.view(step, -1, n).transpose(1, 2).contiguous()

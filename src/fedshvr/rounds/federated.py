@@ -149,7 +149,7 @@ class Federated(LightningModule):
             "sum_omega_d": more[0],
             "drift": drift,
             "seconds": time.perf_counter() - started,
-            **({"train_label_cost": label_cost} if objective.pseudo_labels else {}),
+            **({"train_label_cost": label_cost, "pseudo_labels": count} if objective.pseudo_labels else {}),
         } | dict(zip(extra, more, strict=True))
 
     # ---- evaluation, loaders, checkpoints ----------------------------------------------------------------------------

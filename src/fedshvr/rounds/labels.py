@@ -18,17 +18,31 @@ LABEL_CHUNK = 2048  # images that are labelled in one forward pass
 def relabel(bench: Bench, broadcast: Broadcast) -> Labeled:
     """v_k <- Lemma 1 at theta, for one client.
 
-    The movement |v_k' - v_k|^2 is measured from the client's last labels: it is the second term of the paper's g_t.
+    A row of zeros is no label and does not count. The movement |v_k' - v_k|^2, from the client's last labels, is the
+    second term of the paper's g_t.
     """
     pool, objective, hidden, (k,) = bench.pool, bench.method.objective, bench.samples.hidden, broadcast.clients
     bench.net.load(broadcast.theta[0], broadcast.buffers)
-    right, cost, moved = [], [], []
-    for index, v in new_labels(bench, broadcast.round, k):
-        right.append((v.argmax(-1) == hidden[index]).sum())
+    make = spread_labels if objective.spread_samples else new_labels
+    right, given, cost, moved = [], [], [], []
+    for index, v in make(bench, broadcast.round, k):
+        v = objective.revise(v, pool.v[index])
+        labeled = v.sum(-1) > 0
+        right.append((labeled & (v.argmax(-1) == hidden[index])).sum())
+        given.append(labeled.sum())
         cost.append(objective.label_cost(v).sum())
         moved.append((v - pool.v[index]).square().sum())
         pool.v[index] = v
-    return Labeled(k, len(bench.samples.unlabeled[k]), *(torch.stack(each) for each in (right, cost, moved)))
+    return Labeled(k, len(bench.samples.unlabeled[k]), *map(torch.stack, (right, given, cost, moved)))
+
+
+def spread_labels(bench: Bench, round: int, k: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Client k's unlabelled samples in parts, each with the labels that flow to it from all its labelled ones."""
+    net, pool, objective = bench.net, bench.pool, bench.method.objective
+    labeled = bench.batcher.plan.labeled[k].to(pool.x.device)
+    net.module.eval()
+    for index in bench.samples.unlabeled[k].split(objective.spread_samples):
+        yield index, objective.spread(net, pool.x[labeled], pool.y[labeled], pool.x[index]).to(pool.v.dtype)
 
 
 def label_epochs(bench: Bench, tau: int) -> dict[int, int]:

@@ -64,8 +64,9 @@ class Labeled:
     """From a client that has made its pseudo-labels v_k anew, part by part of its m parts."""
 
     client: int
-    count: int  # labels made
-    right: Tensor  # () of them that are right: for the log, the client itself does not know
+    samples: int  # unlabelled samples
+    right: Tensor  # (m,) labels that are right: for the log, the client itself does not know
+    given: Tensor  # (m,) labels, as a sample may be left without one
     cost: Tensor  # (m,) sum of the part of F that depends on v_k alone
     moved: Tensor  # (m,) |v_k' - v_k|^2
 

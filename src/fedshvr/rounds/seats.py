@@ -10,7 +10,7 @@ from torch._C import _functorch as functorch
 from torch._functorch.vmap import lazy_load_decompositions, vmap_increment_nesting
 
 from fedshvr.algorithms.objectives.batch import Batch, State
-from fedshvr.compute.linear import Factors
+from fedshvr.compute.linear import Due, Factors, as_stack, waits
 from fedshvr.compute.streams import stream_seed
 from fedshvr.compute.vector import StackedNet, aligned_rows, split_like
 from fedshvr.data.batches import per_step
@@ -36,6 +36,10 @@ class Descent:
         # with momentum: m <- rho m + (corrected gradient), theta_k <- theta_k - eta m; m starts at 0 each round
         self.out, self.scale = (theta_k, -self.local.eta) if m is None else (m, 1.0)
         self.out_views = split_like(self.out, bench.net.shapes)
+        self.d_views = self.out_views if d is None else split_like(d, bench.net.shapes)
+        # a step may wait (linear.Due) if nothing but the weight's own layer reads theta_k between two steps
+        alone = not (bench.method.objective.memory or bench.method.objective.adapts or self.local.momentum)
+        self.may_wait = alone and not self.local.weight_decay + self.mu and theta_k.device.type == "cpu"
 
     def step(self, loss: Tensor) -> None:
         """One corrected step. Clients of a stack do not mix: row k of every gradient is client k's own."""
@@ -50,16 +54,30 @@ class Descent:
             out.add_(self.theta_k, alpha=scale * pull)
         if self.mu:
             out.add_(self.theta, alpha=-scale * self.mu)
-        if self.d is not None:
+        late = self._put_off(factors) if self.may_wait else set()
+        if self.d is not None and not late:
             out.add_(self.d, alpha=scale)
+        elif self.d is not None:
+            now = [i for i in range(len(self.out_views)) if i not in late]
+            torch._foreach_add_([self.out_views[i] for i in now], [self.d_views[i] for i in now], alpha=scale)
         for factor in factors:
-            factor.add_to(self.out_views, scale)
+            add = factor.add_bias_to if factor.weight in late else factor.add_to
+            add(self.out_views, scale)
         whole = [(view, g) for view, g in zip(self.out_views, grads, strict=True) if g is not None]
         if whole:
             views, found = zip(*whole, strict=True)
             torch._foreach_add_(views, found, alpha=scale)
         if self.local.momentum:
             self.theta_k.add_(out, alpha=-self.local.eta)
+
+    def _put_off(self, factors: list[Factors]) -> set[int]:
+        """Leave the steps of huge weights to whoever reads them next, and return their positions."""
+        late = {f.weight for f in factors if waits(self.out_views[f.weight])}
+        for i in late:
+            d = None if self.d is None else as_stack(self.d_views[i])
+            own = [f._replace(outer=as_stack(f.outer), x=as_stack(f.x)) for f in factors if f.weight == i]
+            self.linears.due[i] = Due(as_stack(self.out_views[i]), d, own, self.scale)
+        return late
 
 
 class Alone:
@@ -140,6 +158,7 @@ class Stack:
 
     def _stay(self, active: int) -> None:
         """The first `active` clients go on."""
+        self.bench.net.linears.settle()
         self.active, theta_k = active, self.theta_k[:active]
         self.leaves = [v.requires_grad_() for v in split_like(theta_k.detach(), self.bench.net.shapes)]
         self.state = {name: rows[:active] for name, rows in self.memory.items()}

@@ -80,8 +80,8 @@ class Server(nn.Module):
         """Count what a client says of its new pseudo-labels."""
         weight = self.weight.get(labeled.client, 0.0)
         self.labels[0] += labeled.right.sum()
-        self.labels[1] += labeled.count
-        for cost in weight / labeled.count * labeled.cost:
+        self.labels[1] += labeled.given.sum()
+        for cost in weight / labeled.samples * labeled.cost:
             self.labels[2] += cost
         for moved in weight * labeled.moved:
             self.labels[3] += moved

@@ -114,6 +114,10 @@ def _run(cfg: DictConfig, config: dict[str, Any], ckpt_path: str | None) -> floa
 def check_config(cfg: DictConfig) -> None:
     check(cfg.rounds >= 1, f"rounds={cfg.rounds}: must be at least 1")
     check(cfg.checkpoint_every >= 1, f"checkpoint_every={cfg.checkpoint_every}: must be at least 1")
+    check(
+        cfg.choices.setting == "text" or cfg.data.name == "mnist",
+        f"setting={cfg.choices.setting}: is about the paper's MNIST experiment; must be text with data={cfg.data.name}",
+    )
 
 
 def build(cfg: DictConfig) -> tuple[Federation, Federated]:

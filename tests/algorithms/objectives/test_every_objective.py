@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from methods import MADE
+from methods import MADE, STACKED
 from tiny import CLASSES, SIDE, fit, hidden, images
 from torch import nn
 from torch.utils._pytree import tree_map
@@ -16,7 +16,7 @@ each = pytest.mark.parametrize("name", MADE)
 each_unlabeled = pytest.mark.parametrize("name", [name for name in MADE if name != "supervised"])
 
 
-@each
+@pytest.mark.parametrize("name", STACKED)
 def test_vectorized_is_sequential(name: str) -> None:
     options = {"correction": ControlVariates(), "aggregation": Normalized(), "participation": 0.67, "rounds": 4}
     one, many = (fit(MADE[name](), engine=engine, **options) for engine in ("sequential", "vectorized"))
@@ -72,7 +72,7 @@ def test_dropout_and_batch_norm(name: str) -> None:
         modules.append(fit(MADE[name](), model=BatchNormed(), rounds=2))
     assert torch.isfinite(modules[0].theta).all()
     assert torch.equal(modules[0].theta, modules[1].theta)
-    assert modules[0].buffers_[:6].abs().sum() > 0
+    assert modules[0].server.buffers_[:6].abs().sum() > 0
 
 
 class BatchNormed(nn.Sequential):

@@ -64,8 +64,8 @@ def test_phase_1_with_labelled_steps_is_fedavg_bit_for_bit(
 def test_steps_of_the_phases() -> None:
     """(4, 6, 5) labelled by threes and (12, 18, 24) unlabelled by sixes: 1, 2, 1 and 2, 3, 4 steps a round."""
     for rounds, done in ((1, [1, 2, 1]), (2, [2, 4, 2]), (3, [4, 7, 6])):
-        assert fit(FedSem(2, 1, "labeled"), rounds=rounds).done.tolist() == done
-    assert fit(FedSem(2, 1), rounds=2).done.tolist() == [4, 6, 8]
+        assert fit(FedSem(2, 1, "labeled"), rounds=rounds).server.done.tolist() == done
+    assert fit(FedSem(2, 1), rounds=2).server.done.tolist() == [4, 6, 8]
 
 
 def test_phase_2_makes_all_steps_of_a_normalised_round() -> None:

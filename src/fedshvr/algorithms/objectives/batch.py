@@ -19,7 +19,7 @@ class Batch(NamedTuple):
     x: Tensor  # labelled images (augmented)
     y: Tensor  # their classes
     u: tuple[Tensor, ...] = ()  # views of the unlabelled images, in the order of Objective.views
-    v: Any = ()  # their pseudo-labels, rows on the simplex, if Objective.pseudo_labels
+    v: Any = ()  # their pseudo-labels, rows on the simplex (or shorter: a label that counts less), if pseudo_labels
     noise: dict[str, Tensor] = {}  # random numbers that Objective.draw asked for
 
     def map(self, f: Callable[[Tensor], Tensor]) -> "Batch":

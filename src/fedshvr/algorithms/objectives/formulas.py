@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from math import log
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedshvr.algorithms.objectives.batch import Parts
 from fedshvr.compute.streams import _GOLDEN, _mix
 from fedshvr.compute.vector import Forward, together
+from fedshvr.errors import check
 
 
 def mean_logits(net: Forward, views: Sequence[Tensor]) -> Tensor:
@@ -51,3 +52,10 @@ def normals(numbers: Tensor, like: Tensor) -> Tensor:
     bits = _mix(_mix((numbers * 2.0**53).long())[:, None] + position * _GOLDEN)
     uniform = (((bits >> 41) & (2**23 - 1)).to(like.dtype) + 0.5) * 2.0**-23  # exact in float32, never 0 or 1
     return torch.special.ndtri(uniform).view_as(like)
+
+
+def head_of(network: nn.Module) -> nn.Linear:
+    """The last linear layer."""
+    linear = [module for module in network.modules() if isinstance(module, nn.Linear)]
+    check(bool(linear), "algorithm/objective: this one needs a model that ends with a linear layer")
+    return linear[-1]

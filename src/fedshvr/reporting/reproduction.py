@@ -1,0 +1,285 @@
+"""docs/reproduction.md and the README's headline, from the files under results/ alone: python src/report.py docs=true.
+
+What stands between <!-- name --> and <!-- /name --> is written here, and so are the figures under docs/img.
+"""
+
+import csv
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+
+from omegaconf import DictConfig
+
+from fedshvr.errors import check
+from fedshvr.reporting import cost, figures
+from fedshvr.reporting.archive import add_archived
+from fedshvr.reporting.collect import Collection, Run
+from fedshvr.reporting.items import NONE, Item, Table
+from fedshvr.reporting.landscape import fig5
+from fedshvr.reporting.paper import ITEMS, SETTINGS, TABLE1, last_round
+from fedshvr.reporting.sweeps import CONFIGS, Found, command, find, grid
+from fedshvr.reporting.tables import markdown_table
+from fedshvr.reporting.verdicts import (
+    CLAIMS,
+    IN_ORDER,
+    NOT,
+    REPRODUCED,
+    RULES,
+    UNMEASURED,
+    Claim,
+    cell_verdicts,
+    column_of,
+    shown,
+    verdict,
+)
+from fedshvr.reporting.winners import WINNERS
+
+ROOT = CONFIGS.parent
+SCALES = ("paper", "laptop")  # those that the page shows
+PAGES = ("docs/reproduction.md", "README.md")
+ANSWER = {True: "yes", False: "no", None: "cannot say"}
+COLUMNS = [(e, t) for e in SETTINGS for t in (1, 0)]  # of Table I; 0 is the last round
+JUDGED: tuple[str, ...] = ("table1", "fig2a", "fig2b", "fig3a", "fig3b", "fig4", "fig5", "fig6a", "fig6b", "theorem1")
+JUDGED += ("fig6a_features", "fig6b_features", *WINNERS)
+SHORT = {REPRODUCED: "**met**", IN_ORDER: "in order", NOT: "no", UNMEASURED: ""}
+
+
+@dataclass
+class Results:
+    """The committed runs, sorted into the sweeps' cells once for each sweep and scale."""
+
+    folder: Path
+    landscape: dict[str, int]
+
+    @cached_property
+    def runs(self) -> list[Run]:
+        collection = add_archived(Collection(), self.folder)
+        check(not collection.damaged, f"results={self.folder}: damaged: {collection.damaged}")
+        return collection.runs
+
+    def scales(self, name: str) -> list[Found]:
+        """At every scale that has runs, the paper's first."""
+        found = [find(name, self.runs, scale) for scale in SCALES]
+        return [f for f in found if f.groups]
+
+    def item(self, found: Found) -> Item:
+        if found.grid.name == "fig5":
+            return fig5(found, [self.folder / "landscape"], **self.landscape)
+        return (ITEMS | WINNERS)[found.grid.name](found)
+
+
+def write_pages(cfg: DictConfig, root: Path = ROOT) -> None:
+    """Every page's blocks, and the figures that they show."""
+    results = Results(Path(cfg.results), dict(cfg.landscape))
+    for name in PAGES:
+        path = root / name
+        path.write_text(filled(path.read_text(), results))
+    for key in re.findall(r"img/(\w+)\.png", "".join((root / name).read_text() for name in PAGES)):
+        name, scale = key.rsplit("_", 1) if "_" in key else (key, "")
+        if scale in SCALES:
+            figures.draw(results.item(find(name, results.runs, scale)), root / "docs" / "img" / key, ("png",))
+
+
+def filled(text: str, results: Results) -> str:
+    """The page with every block written anew."""
+
+    def block(match: re.Match[str]) -> str:
+        name = match[1]
+        maker = BLOCKS.get(name, partial(item_block, name))
+        return f"<!-- {name} -->\n{maker(results)}\n<!-- /{name} -->"
+
+    return re.sub(r"<!-- (\w+) -->\n.*?<!-- /\1 -->", block, text, flags=re.DOTALL)
+
+
+def reduced(found: Found) -> bool:
+    return found.scale != "paper" or "features" in found.grid.name
+
+
+def settings_of(found: Found) -> list[str]:
+    return list(dict.fromkeys(g.setting for g in found.groups if not g.variant))
+
+
+def seeds_of(found: Found, setting: str) -> str:
+    counts = {len(g.runs) for g in found.groups if not g.variant and g.setting == setting}
+    return str(min(counts)) if len(counts) == 1 else f"{min(counts)} to {max(counts)}"
+
+
+# ---- one item --------------------------------------------------------------------------------------------------------
+
+
+def item_block(name: str, results: Results) -> str:
+    parts = []
+    for found in results.scales(name):
+        parts += [part for setting in settings_of(found) for part in setting_part(results, found, setting)]
+        item = results.item(found)
+        if name in WINNERS:
+            parts.append("\n".join(markdown_table(item.table)))
+        if item.panels or item.surfaces:
+            parts.append(f"![{item.title}, scale {found.scale}](img/{name}_{found.scale}.png)")
+        parts += [f"{item.note} `{found.command}`".strip(), *missing_part(found)]
+    return "\n\n".join(parts or [unmeasured(name)])
+
+
+def unmeasured(name: str) -> str:
+    return f"**Verdict: {UNMEASURED}.** `{command(name, 'laptop')}`, then `python src/report.py archive={name}`"
+
+
+def missing_part(found: Found) -> list[str]:
+    """The command for what lacks runs; the first of many."""
+    if not found.missing:
+        return []
+    first = found.missing[0]
+    more = f" ({len(found.missing)} cells lack seeds; this fills the first)" if len(found.missing) > 1 else ""
+    return [f"Not measured yet: {first.what}: `{first.command}`{more}"]
+
+
+def setting_part(results: Results, found: Found, setting: str) -> list[str]:
+    head = f"Scale {found.scale}, {seeds_of(found, setting)} seeds" + (
+        f", setting={setting}" if setting != "text" else ""
+    )
+    if found.grid.name == "table1":
+        return [f"**{head}: {table1_verdict(found, setting)}.**", "\n".join(markdown_table(table1(found, setting)))]
+    claims = claims_of(results, found, setting)
+    if not claims:
+        return [f"**{head}.**"]
+    rows = [[claim.text + (" (size)" if claim.size else ""), claim.numbers, ANSWER[claim.holds]] for claim in claims]
+    table = Table(["the paper says", "ours", "holds"], rows)
+    return [f"**{head}: {verdict(claims, reduced(found))}.**", "\n".join(markdown_table(table))]
+
+
+def claims_of(results: Results, found: Found, setting: str) -> list[Claim]:
+    if found.grid.name == "fig5":
+        return smoother(results.item(found))
+    maker = CLAIMS.get(found.grid.name)
+    return maker(found, setting) if maker else []
+
+
+def smoother(item: Item) -> list[Claim]:
+    """Fig. 5: with r2 the landscape is smooth."""
+    rises = [row[2] for row in item.table.rows]
+    if len(rises) < 2 or NONE in rises:
+        return []
+    without, with_r2 = map(float, rises)
+    text = "with r2 (α2 = 0.1) the landscape is smoother: F rises less at distance 0.5"
+    return [Claim(text, f"{with_r2:+.4f} against {without:+.4f}", with_r2 < without)]
+
+
+# ---- Table I ---------------------------------------------------------------------------------------------------------
+
+
+def table1_cells(found: Found, setting: str) -> list[dict[str, tuple[str, str, str]]]:
+    """For each column: row -> the paper's number, ours, verdict."""
+    columns = []
+    for i, (experiment, t) in enumerate(COLUMNS):
+        ours = column_of(found, setting, experiment, t)
+        paper = {row: float(values[i + 1]) for row, values in TABLE1.items()}
+        judged = cell_verdicts(ours, paper)
+        numbers = {row: f"{shown(ours[row])} ({len(ours[row])})" if row in ours else NONE for row in TABLE1}
+        columns.append({row: (str(paper[row]), numbers[row], judged[row]) for row in TABLE1})
+    return columns
+
+
+def table1(found: Found, setting: str) -> Table:
+    last = last_round(found.groups)
+    cells = table1_cells(found, setting)
+    header = ["paper / ours (seeds)", *(f"{SETTINGS[e]} T={t or last}" for e, t in COLUMNS)]
+    rows = []
+    for row, (title, *_) in TABLE1.items():
+        texts = [f"{paper} / {ours} {SHORT[judged]}".rstrip() for paper, ours, judged in (c[row] for c in cells)]
+        rows.append([title, *texts])
+    return Table(header, rows)
+
+
+def table1_verdict(found: Found, setting: str) -> str:
+    judged = [cell[2] for column in table1_cells(found, setting) for cell in column.values()]
+    counts = {kind: judged.count(kind) for kind in (REPRODUCED, IN_ORDER, NOT, UNMEASURED)}
+    measured = len(judged) - counts[UNMEASURED]
+    whole = NOT if counts[NOT] else REPRODUCED if counts[REPRODUCED] == measured and not reduced(found) else IN_ORDER
+    detail = f"of {measured} cells {counts[REPRODUCED]} met, {counts[IN_ORDER]} in order, {counts[NOT]} not"
+    return f"{whole} ({detail}; {counts[UNMEASURED]} not measured yet)" if counts[UNMEASURED] else f"{whole} ({detail})"
+
+
+# ---- the other blocks ------------------------------------------------------------------------------------------------
+
+
+def overview(results: Results) -> str:
+    rows = []
+    for name in JUDGED:
+        founds = results.scales(name)
+        title = results.item(find(name, [])).title.split(":")[0]
+        link = f"[{title}](#{anchor(title)})"
+        for found in founds:
+            for setting in settings_of(found):
+                rows.append(
+                    [link, found.scale, setting, seeds_of(found, setting), item_verdict(results, found, setting)]
+                )
+        if not founds:
+            rows.append([link, "", "", "0", UNMEASURED])
+    return "\n".join(markdown_table(Table(["item", "scale", "setting", "seeds", "verdict"], rows)))
+
+
+def anchor(heading: str) -> str:
+    """As GitHub makes them."""
+    return re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-")
+
+
+def item_verdict(results: Results, found: Found, setting: str) -> str:
+    if found.grid.name == "table1":
+        return table1_verdict(found, setting)
+    return verdict(claims_of(results, found, setting), reduced(found))
+
+
+def headline(results: Results) -> str:
+    """For the README: Table I at the scale that has most cells, the paper's if all are alike in that, and Fig. 2b."""
+    founds = results.scales("table1")
+    if not founds:
+        return f"Table I is {UNMEASURED}: `{command('table1', 'laptop')}`."
+    found = max(founds, key=lambda f: (len({str(g.cell) for g in f.groups if not g.variant}), f.scale == "paper"))
+    setting = settings_of(found)[0]
+    parts = [
+        f"Test accuracy (%) of Table I, the paper's / ours, scale {found.scale}, {seeds_of(found, setting)} seeds: "
+        f"{table1_verdict(found, setting)}. [All items, commands and verdicts](docs/reproduction.md).",
+        "\n".join(markdown_table(table1(found, setting))),
+    ]
+    for fig2b in results.scales("fig2b")[:1]:
+        parts.append(f"![Fig. 2b, scale {fig2b.scale}](docs/img/fig2b_{fig2b.scale}.png)")
+    return "\n\n".join(parts)
+
+
+def quoted(name: str, results: Results) -> str:
+    """A table of results/ as it is, accuracies in %."""
+    with (results.folder / f"{name}.csv").open(newline="") as file:
+        header, *rows = csv.reader(file)
+    percent = [[f"{100 * float(v):.1f} %" if re.fullmatch(r"0\.\d+", v) else v for v in row] for row in rows]
+    return "\n".join(markdown_table(Table(header, percent)))
+
+
+def gpu_cost(results: Results) -> str:
+    """Forward and backward passes of the local steps, as the framework counts them."""
+    header, rows = cost.table(results.folder / "cost.csv")
+    runs = len(grid("fig6a").cells()) * len(grid("fig6a").seeds)
+    assumed = f"Hours at an assumed {cost.RATE / 1e12:g} TFLOP/s in float32, a quarter of the {cost.GPU}'s peak"
+    return "\n".join([*markdown_table(Table(header, rows)), "", f"{assumed}; not measured. Fig. 6a is {runs} runs."])
+
+
+def demo(results: Results) -> str:
+    """For the README: what the embedded digits give without Fed-SHVR."""
+    with (results.folder / "digits.csv").open(newline="") as file:
+        _, matched, plain = (100 * float(row["test_acc"]) for row in csv.DictReader(file))
+    return (
+        f"Ten clients know one label a class each. Supervised FedAvg in the same setting reaches {plain:.1f} %, and "
+        f"{matched:.1f} % with as many local steps as Fed-SHVR takes."
+    )
+
+
+BLOCKS: dict[str, Callable[[Results], str]] = {
+    "rules": lambda results: RULES,
+    "overview": overview,
+    "headline": headline,
+    "demo": demo,
+    "cost": gpu_cost,
+    "digits": partial(quoted, "digits"),
+    "label_view": partial(quoted, "label_view"),
+}

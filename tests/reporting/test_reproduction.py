@@ -1,0 +1,108 @@
+"""docs/reproduction.md: every number comes from results/, the page is current, and a cell can be run again."""
+
+import csv
+import re
+import shutil
+from pathlib import Path
+from statistics import fmean, pstdev
+
+import pytest
+from fabricate import make_sweep
+from omegaconf import OmegaConf
+
+from fedshvr.reporting.archive import archive
+from fedshvr.reporting.collect import collect
+from fedshvr.reporting.reproduction import PAGES, ROOT, Results, anchor, filled, write_pages
+from fedshvr.reporting.sweeps import CONFIGS
+
+LANDSCAPE = {"points": 25, "samples": 100}
+BLOCK = re.compile(r"<!-- (\w+) -->\n(.*?)<!-- /\1 -->", re.DOTALL)
+
+
+def blocks(text: str) -> dict[str, str]:
+    return dict(BLOCK.findall(text))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clone whose archive has made-up runs."""
+    root = tmp_path_factory.mktemp("clone")
+    for name in ("table1", "fig2b", "theorem1"):
+        make_sweep(root / "logs", name, seeds=3)
+        archive(name, collect(root / "logs").runs, root / "results")
+    for name in ("digits", "label_view", "cost"):
+        shutil.copy(ROOT / "results" / f"{name}.csv", root / "results")
+    (root / "docs" / "img").mkdir(parents=True)
+    for page in PAGES:
+        shutil.copy(ROOT / page, root / page)
+    cfg = OmegaConf.load(CONFIGS / "report.yaml")
+    write_pages(OmegaConf.merge(cfg, {"results": str(root / "results")}), root)  # type: ignore[arg-type]
+    return root
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_committed_page_is_current(page: str) -> None:
+    text = (ROOT / page).read_text()
+    assert blocks(text)
+    assert filled(text, Results(ROOT / "results", LANDSCAPE)) == text, "run python src/report.py docs=true"
+
+
+def cells_of(results: Path) -> set[str]:
+    """Mean ± std of every configuration at every round, computed from the files alone."""
+    values: dict[tuple[str, str], list[float]] = {}
+    for path in (results / "runs").glob("*.csv"):
+        for row in csv.DictReader(line for line in path.open() if not line.startswith("#")):
+            for name in ("test_acc", "server_loss"):
+                if row[name]:
+                    key = (row["run"].split("-")[0] + name, row["round"])
+                    values.setdefault(key, []).append(float(row[name]) * (100 if name == "test_acc" else 1))
+    pairs = [(fmean(v), pstdev(v)) for v in values.values()]
+    return {f"{mean:.{digits}f} ± {std:.{digits}f}" for mean, std in pairs for digits in (0, 1, 4)}
+
+
+def means_of_tables(results: Path) -> set[str]:
+    return {cell for path in results.glob("*.csv") for cell in re.findall(r"[\d.]+ ± [\d.]+", path.read_text())}
+
+
+@pytest.mark.parametrize("which", ["committed", "made up"])
+def test_every_mean_on_the_page_is_that_of_runs_in_results(which: str, made: Path) -> None:
+    root = made if which == "made up" else ROOT
+    known = cells_of(root / "results") | means_of_tables(root / "results")
+    for page in PAGES:
+        text = (root / page).read_text()
+        printed = set(re.findall(r"\d[\d.]* ± [\d.]+", "".join(blocks(text).values())))
+        rounds = {
+            cell for cell in printed if re.search(re.escape(cell) + r" (against .*)?for \d+ %", text)
+        }  # of Fig. 6b
+        assert printed - rounds <= known
+        assert not re.search(r"\d ± \d", BLOCK.sub("", text)), "a measured number is typed"
+    assert which == "committed" or len(printed) > 10
+
+
+def test_the_page_of_made_up_runs(made: Path) -> None:
+    found = blocks((made / "docs" / "reproduction.md").read_text())
+    rows = [line for line in found["overview"].splitlines() if "laptop" in line]
+    assert [re.findall(r"\[(.*?)\]", row)[0] for row in rows] == [
+        "Table I",
+        "Fig. 2a",
+        "Fig. 2b",
+        "Fig. 3a",
+        "Fig. 4",
+        "Fig. 5",
+        "Theorem 1",
+    ]
+    assert "| 3 |" in rows[0]
+    assert "of 24 cells" in rows[0]
+    assert "| Fed-SHVR ends above Fed-MT |" in found["fig2b"]
+    assert "`python src/train.py -m sweep=fig2b scale=laptop`" in found["fig2b"]
+    assert "seed=3,4" in found["fig2b"]  # what is still missing
+    assert "not measured yet" in found["fig3b"]
+    for name in re.findall(r"img/(\w+\.png)", found["fig2b"] + found["theorem1"]):
+        assert (made / "docs" / "img" / name).stat().st_size > 10_000
+    assert "Fed-SHVR, α1 = 0.75, α2 = 0.1" in blocks((made / "README.md").read_text())["headline"]
+
+
+def test_the_links_of_the_overview_have_their_headings() -> None:
+    text = (ROOT / "docs" / "reproduction.md").read_text()
+    headings = {anchor(line.lstrip("# ")) for line in text.splitlines() if line.startswith("#")}
+    assert set(re.findall(r"\]\(#([\w-]+)\)", text)) <= headings
