@@ -8,7 +8,7 @@ SCALE  ?= laptop
 export PATH := $(abspath $(BIN)):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo train test test-all lint report reproduce bench bench-peers clean
+.PHONY: help setup demo train test test-all lint report reproduce budget bench bench-peers clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -38,10 +38,12 @@ lint: setup  ## every hook of .pre-commit-config.yaml on every file
 report: setup  ## the paper's tables and figures from the runs under logs/
 	$(PY) src/report.py $(ARGS)
 
-SWEEPS := table1 fig2a fig2b fig3a fig3b fig4 fig5 fig6a fig6b theorem1
-reproduce: setup  ## every sweep of the paper at SCALE=laptop (or paper), then the report; started again, it goes on
-	for sweep in $(SWEEPS); do $(PY) src/train.py -m sweep=$$sweep scale=$(SCALE) $(ARGS) || true; done
+reproduce: setup  ## all that is missing of the paper's items at SCALE=laptop (or paper), then the report; started again, it goes on
+	$(PY) src/reproduce.py scale=$(SCALE) $(ARGS) || true
 	$(PY) src/report.py
+
+budget: setup  ## jobs and hours of make reproduce at SCALE=laptop (or paper)
+	$(PY) src/reproduce.py --plan scale=$(SCALE)
 
 bench: setup  ## speed as a ratio to the bare PyTorch loop
 	$(PY) benchmarks/bench.py $(ARGS)

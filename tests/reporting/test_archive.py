@@ -86,7 +86,7 @@ def test_the_users_own_run_replaces_the_committed_one_and_its_line_is_marked(tmp
     assert [run.folder for run in item.runs if run.own] == [own]
     assert len(item.runs) == 8
     assert [row[0] for row in item.table.rows] == ["Fed-SHVR", "Fed-MT*", "Fed-Pseudo", "FedAvg"]
-    assert item.origin == "1 runs of your own (lines with *) and 7 committed ones"
+    assert item.origin == "of your own: 1 (lines with *), committed: 7"
 
 
 def test_the_setting_is_part_of_what_a_run_is(tmp_path: Path) -> None:

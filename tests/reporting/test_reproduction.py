@@ -2,7 +2,10 @@
 
 import csv
 import re
+import shlex
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from statistics import fmean, pstdev
 
@@ -10,8 +13,8 @@ import pytest
 from fabricate import make_sweep
 from omegaconf import OmegaConf
 
-from fedshvr.reporting.archive import archive
-from fedshvr.reporting.collect import collect
+from fedshvr.reporting.archive import archive, read
+from fedshvr.reporting.collect import collect, identity
 from fedshvr.reporting.reproduction import PAGES, ROOT, Results, anchor, filled, write_pages
 from fedshvr.reporting.sweeps import CONFIGS
 
@@ -106,3 +109,18 @@ def test_the_links_of_the_overview_have_their_headings() -> None:
     text = (ROOT / "docs" / "reproduction.md").read_text()
     headings = {anchor(line.lstrip("# ")) for line in text.splitlines() if line.startswith("#")}
     assert set(re.findall(r"\]\(#([\w-]+)\)", text)) <= headings
+
+
+@pytest.mark.slow
+@pytest.mark.network
+def test_a_cell_run_again_by_its_command_gives_the_same_numbers(tmp_path: Path) -> None:
+    """FedAvg with 600 labels, IID, seed 0: seconds."""
+    archived = read(ROOT / "results" / "runs" / "table1_laptop.csv")
+    wanted = ("fedavg", "mnist_iid", 0)
+    (old,) = (r for r in archived if (r.choices["algorithm"], r.choices["experiment"], r.seed) == wanted)
+    _, script, *options = shlex.split(old.summary["command"])
+    own = ["logger=csv", "trainer.devices=1", "threads=1", f"hydra.sweep.dir={tmp_path}"]
+    subprocess.run([sys.executable, script, *options, *own], cwd=ROOT, check=True, capture_output=True)
+    (new,) = collect(tmp_path).runs
+    assert identity(new.config) == identity(old.config)
+    assert new.curves["test_acc"].tolist() == old.curves["test_acc"].tolist()

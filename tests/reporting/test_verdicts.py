@@ -59,6 +59,7 @@ def test_the_cells_of_a_column() -> None:
     }
     wrong = cell_verdicts(ours | {"a": {0: 51.0}}, paper)  # now a is above d
     assert (wrong["a"], wrong["d"], wrong["c"]) == (NOT, NOT, REPRODUCED)
+    assert cell_verdicts({"a": {0: 40.0}}, paper)["a"] == NOT  # no order without another row
 
 
 def test_the_verdict_of_an_item() -> None:
@@ -70,6 +71,7 @@ def test_the_verdict_of_an_item() -> None:
     assert verdict([yes, no, size], reduced=False) == NOT
     assert verdict([unknown], reduced=False) == UNDECIDED
     assert verdict([], reduced=False) == UNMEASURED
+    assert verdict([size], reduced=False) == UNMEASURED  # nothing to compare it with yet
 
 
 def test_what_the_paper_says_of_fig2(tmp_path: Path) -> None:

@@ -71,7 +71,10 @@ def draw_panel(axes: Axes, panel: Panel) -> None:
 
 
 def draw_series(axes: Axes, s: Series, points: bool) -> None:
-    look: dict[str, Any] = {"color": style.color(s.algorithm), "linestyle": DASHES[s.dash % len(DASHES)]}
+    look: dict[str, Any] = {
+        "color": style.color(s.algorithm),
+        "linestyle": DASHES[(s.dash + style.dash(s.algorithm)) % len(DASHES)],
+    }
     look |= {"marker": style.marker(s.algorithm), "markersize": 5, "linewidth": 1.6}
     text = fill(f"{s.label} (n={len(s.seeds)})", 2 * LONG)
     if points:

@@ -75,11 +75,11 @@ class Item:
 
     @property
     def origin(self) -> str:
-        """Whose numbers these are."""
+        """Whose runs these are."""
         own = sum(run.own for run in self.runs)
         committed = len(self.runs) - own
         if own and committed:
-            return f"{own} runs of your own (lines with *) and {committed} committed ones"
+            return f"of your own: {own} (lines with *), committed: {committed}"
         return "your own runs" if own else "committed results" if committed else ""
 
 

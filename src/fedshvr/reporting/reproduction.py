@@ -19,6 +19,7 @@ from fedshvr.reporting.collect import Collection, Run
 from fedshvr.reporting.items import NONE, Item, Table
 from fedshvr.reporting.landscape import fig5
 from fedshvr.reporting.paper import ITEMS, SETTINGS, TABLE1, last_round
+from fedshvr.reporting.reproduce import budget
 from fedshvr.reporting.sweeps import CONFIGS, Found, command, find, grid
 from fedshvr.reporting.tables import markdown_table
 from fedshvr.reporting.verdicts import (
@@ -146,7 +147,7 @@ def setting_part(results: Results, found: Found, setting: str) -> list[str]:
         return [f"**{head}.**"]
     rows = [[claim.text + (" (size)" if claim.size else ""), claim.numbers, ANSWER[claim.holds]] for claim in claims]
     table = Table(["the paper says", "ours", "holds"], rows)
-    return [f"**{head}: {verdict(claims, reduced(found))}.**", "\n".join(markdown_table(table))]
+    return [f"**{head}: {item_verdict(results, found, setting)}.**", "\n".join(markdown_table(table))]
 
 
 def claims_of(results: Results, found: Found, setting: str) -> list[Claim]:
@@ -228,7 +229,8 @@ def anchor(heading: str) -> str:
 def item_verdict(results: Results, found: Found, setting: str) -> str:
     if found.grid.name == "table1":
         return table1_verdict(found, setting)
-    return verdict(claims_of(results, found, setting), reduced(found))
+    so_far = f" (so far: {len(found.missing)} cells lack seeds)" if found.missing else ""
+    return verdict(claims_of(results, found, setting), reduced(found)) + so_far
 
 
 def headline(results: Results) -> str:
@@ -243,7 +245,7 @@ def headline(results: Results) -> str:
         f"{table1_verdict(found, setting)}. [All items, commands and verdicts](docs/reproduction.md).",
         "\n".join(markdown_table(table1(found, setting))),
     ]
-    for fig2b in results.scales("fig2b")[:1]:
+    for fig2b in [f for f in results.scales("fig2b") if len(f.groups) > 1][:1]:  # a line alone compares nothing
         parts.append(f"![Fig. 2b, scale {fig2b.scale}](docs/img/fig2b_{fig2b.scale}.png)")
     return "\n\n".join(parts)
 
@@ -264,6 +266,14 @@ def gpu_cost(results: Results) -> str:
     return "\n".join([*markdown_table(Table(header, rows)), "", f"{assumed}; not measured. Fig. 6a is {runs} runs."])
 
 
+def hours(results: Results) -> str:
+    """What `make reproduce SCALE=laptop` takes; which jobs have runs changes too often for the page."""
+    table = budget("laptop", [], results.folder)
+    return "\n".join(
+        markdown_table(Table([*table.columns[:2], table.columns[3]], [[*r[:2], r[3]] for r in table.rows]))
+    )
+
+
 def demo(results: Results) -> str:
     """For the README: what the embedded digits give without Fed-SHVR."""
     with (results.folder / "digits.csv").open(newline="") as file:
@@ -280,6 +290,7 @@ BLOCKS: dict[str, Callable[[Results], str]] = {
     "headline": headline,
     "demo": demo,
     "cost": gpu_cost,
+    "budget": hours,
     "digits": partial(quoted, "digits"),
     "label_view": partial(quoted, "label_view"),
 }

@@ -40,5 +40,10 @@ def color(algorithm: str) -> str:
     return COLORS[_index(algorithm) % len(COLORS)]
 
 
+def dash(algorithm: str) -> int:
+    """Which line style: those whose colour has been given before get another."""
+    return _index(algorithm) // len(COLORS) % 4
+
+
 def marker(algorithm: str) -> str:
     return MARKERS[_index(algorithm) % len(MARKERS)]

@@ -61,7 +61,7 @@ def surface_points(item: Item) -> tuple[list[str], list[list[str]]]:
 
 
 def markdown(item: Item) -> str:
-    whose = f" Of {item.origin}." if item.runs else ""
+    whose = f" Runs: {item.origin}." if item.runs else ""
     lines = [f"## {item.title}", "", f"Scale: {item.scale}.{whose} {item.note}".rstrip(), ""]
     lines += markdown_table(item.table) if item.table.rows else ["No finished run yet."]
     lines += ["", f"All of it: `{item.command}`"]

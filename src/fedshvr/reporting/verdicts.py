@@ -30,7 +30,7 @@ RULES = f"""\
 - Order: "A above B" holds if the mean difference over the seeds that both have is more than its standard error (for one
   seed: more than 0). Rows of Table I that the paper has within {POINTS} points of each other have no order.
 - A cell of Table I is met if its size is; else in order if it stands in its column above and below the same rows as in
-  the paper (by the means); else not reproduced.
+  the paper (by the means, and at least one other row has runs); else not reproduced.
 - An item is *{REPRODUCED}* if everything that the paper says of it holds, sizes included; *{IN_ORDER}*
   if all but sizes holds, and at best this where network or data are not the paper's; *{NOT}* if something
   else fails; *{UNDECIDED}* if nothing that the paper says of it can be compared;
@@ -54,7 +54,10 @@ def verdict(claims: list[Claim], reduced: bool) -> str:
     known = [claim for claim in claims if claim.holds is not None]
     if not known:
         return UNDECIDED
-    if not all(claim.holds for claim in known if not claim.size):
+    order = [claim.holds for claim in known if not claim.size]
+    if not order:  # sizes alone: the runs that they are to be compared with are not there yet
+        return UNMEASURED
+    if not all(order):
         return NOT
     return REPRODUCED if all(claim.holds for claim in known) and not reduced else IN_ORDER
 
@@ -73,12 +76,12 @@ def met(ours: Values, paper: float) -> bool:
 
 def cell_verdicts(ours: dict[str, Values], paper: dict[str, float]) -> dict[str, str]:
     """Of one column of Table I: a verdict for each row."""
-    wrong = set()
+    right, wrong = set[str](), set[str]()
     for a, b in combinations([row for row in paper if ours.get(row)], 2):
         gap = paper[a] - paper[b]
-        if abs(gap) > POINTS and (mean(ours[a]) - mean(ours[b])) * gap <= 0:
-            wrong |= {a, b}
-    return {row: cell_verdict(ours.get(row), paper[row], row not in wrong) for row in paper}
+        if abs(gap) > POINTS:
+            (right if (mean(ours[a]) - mean(ours[b])) * gap > 0 else wrong).update((a, b))
+    return {row: cell_verdict(ours.get(row), paper[row], row in right - wrong) for row in paper}
 
 
 def cell_verdict(ours: Values | None, paper: float, in_order: bool) -> str:

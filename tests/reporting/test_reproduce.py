@@ -1,0 +1,50 @@
+"""The one command for everything: what it counts, what it leaves out, in which order."""
+
+from pathlib import Path
+
+import pytest
+from fabricate import make_sweep
+
+from fedshvr.reporting.archive import archive
+from fedshvr.reporting.build import SWEEPS
+from fedshvr.reporting.collect import collect
+from fedshvr.reporting.reproduce import ORDER, budget, estimates, jobs, known_runs, left, remaining, seconds, sweeps
+
+TIMES = "data.name,algorithm,client.steps,unlabeled,start,round\nmnist,fed_sh,paper,24000.0,10.0,0.5\n"
+
+
+def test_every_sweep_has_its_place() -> None:
+    assert sorted(ORDER) == sorted(SWEEPS)
+    assert set(sweeps("paper")) - set(sweeps("laptop")) == {"fig6a", "fig6b"}
+
+
+def test_a_job_of_several_sweeps_is_one_job() -> None:
+    table1, fig2b, fig5, theorem1 = (set(jobs(name, "laptop")) for name in ("table1", "fig2b", "fig5", "theorem1"))
+    assert (len(table1), len(fig2b), len(fig5)) == (60, 20, 10)
+    assert len(fig2b - table1) == 10  # Fed-MT and Fed-Pseudo
+    assert fig5 <= table1
+    assert not theorem1 & table1  # it measures the gap
+
+
+def test_seconds_by_hand(tmp_path: Path) -> None:
+    (tmp_path / "seconds_laptop.csv").write_text(TIMES)
+    known = estimates(tmp_path, "laptop")
+    whole = {"data.name": "mnist", "algorithm": "fed_sh", "client.steps": "paper", "rounds": 100}
+    assert seconds(whole | {"partition.unlabeled": 48000}, known) == 10 + 100 * 0.5 * 2
+    assert seconds(whole | {"partition.unlabeled": 6000, "algorithm": "fed_svr"}, known) is None
+    rows = {row[0]: row[1:] for row in budget("laptop", [], tmp_path).rows}
+    assert rows["fig4"] == ["10", "15", "?"]  # nobody timed fed_svr
+    assert rows["all"][2] == f"more than {5 * 110 / 2 / 3600:.2f}"  # five seeds of fed_sh on two cores
+
+
+def test_what_has_runs_in_logs_or_among_the_committed_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "seconds_laptop.csv").write_text(TIMES)
+    known = estimates(tmp_path, "laptop")
+    assert remaining("laptop", [], known) == pytest.approx(5 * 110)
+    make_sweep(tmp_path / "elsewhere", "fig4", seeds=2)
+    archive("fig4", collect(tmp_path / "elsewhere").runs, tmp_path)
+    runs = known_runs(tmp_path / "logs", tmp_path)
+    assert remaining("laptop", runs, known) == pytest.approx(3 * 110)
+    commands = [step.command for step in left("fig4", runs, "laptop")]
+    assert commands[1] == "python src/train.py -m sweep=fig4 scale=laptop algorithm=fed_sh seed=2,3,4"
+    assert sum(step.jobs for step in left("fig4", runs, "laptop")) == 9
