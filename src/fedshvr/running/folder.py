@@ -21,6 +21,7 @@ from omegaconf import OmegaConf
 from fedshvr.data.holdings import Federation
 from fedshvr.federation import partition
 from fedshvr.rounds.federated import Federated
+from fedshvr.running.moved import as_of_today
 from fedshvr.running.progress import duration
 
 PACKAGES = ("torch", "lightning", "hydra-core", "numpy")
@@ -107,7 +108,7 @@ def finished_before(folder: Path, config: dict[str, Any]) -> dict[str, Any] | No
     if not path.is_file():
         return None
     summary = json.loads(path.read_text())
-    return summary if summary["status"] == "finished" and summary["config"] == config else None
+    return summary if summary["status"] == "finished" and as_of_today(summary["config"]) == config else None
 
 
 def write_end(folder: Path, config: dict[str, Any], **end: str) -> None:
