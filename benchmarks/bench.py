@@ -13,7 +13,7 @@ from lightning import __version__ as lightning_version
 from machine import machine, watched
 from page import write_page
 
-from fedshvr.cpu import keep_freed_memory
+from fedshvr.compute.cpu import keep_freed_memory
 
 RESULTS = source.ROOT / "benchmarks" / "results.json"
 

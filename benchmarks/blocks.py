@@ -16,7 +16,7 @@ from fedavg import Rows
 from loops import MNIST
 from timing import interleaved, ratios
 
-from fedshvr.linear import Due, Factors
+from fedshvr.compute.linear import Due, Factors
 
 BLOCKS = (2, 4, 8)
 REPEATS = 9
@@ -29,7 +29,7 @@ def step_by_step(x: torch.Tensor, g: torch.Tensor, w: torch.Tensor) -> None:
 
 
 def waiting(x: torch.Tensor, g: torch.Tensor, w: torch.Tensor) -> None:
-    """What is built: a step is made together with the next forward pass (fedshvr.linear)."""
+    """What is built: a step is made together with the next forward pass (fedshvr.compute.linear)."""
     for x_s, g_s, x_next in zip(x, g, x.roll(-1, 0), strict=True):
         Due(w[None], None, [Factors(0, None, g_s[None], x_s[None])], -1e-9).settle(x_next[None])
 

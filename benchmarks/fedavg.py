@@ -9,9 +9,9 @@ from ours import federated, here, ours
 from source import ROOT
 from timing import against, race
 
+from fedshvr.compute.streams import Draws
 from fedshvr.data import sources
-from fedshvr.profiling import Profile
-from fedshvr.streams import Draws
+from fedshvr.running.profiling import Profile
 
 Rows = dict[str, dict[str, Any]]
 ALONE = {"trainer.devices": 1, "threads": 1}
@@ -56,7 +56,7 @@ def same_accuracy(repeats: int, small: bool) -> Rows:
     here(module, rounds)
 
     def our_draws(round: int, client: int) -> torch.Tensor:
-        choices = module.bench.batcher.choose(Draws(module.seed, round, torch.tensor([client])), work.steps)
+        choices = module.bench.batcher.choose(Draws(module.cohorts.seed, round, torch.tensor([client])), work.steps)
         return choices.labeled[0] - client * work.samples
 
     draws = {"bare": None, "bare_our_draws": our_draws}

@@ -25,20 +25,21 @@ from loops import CLASSES, Workload, network, synthetic
 from timing import Contestant
 from torch import Tensor, nn
 
-from fedshvr.aggregation import Average, Normalized
-from fedshvr.cores import lay_out
-from fedshvr.corrections import ControlVariates, Correction
-from fedshvr.cpu import keep_freed_memory
+from fedshvr.algorithms.aggregation import Average, Normalized
+from fedshvr.algorithms.corrections import ControlVariates, Correction
+from fedshvr.algorithms.objectives.ramp import Ramp
+from fedshvr.algorithms.objectives.soft_pseudo_label import SoftPseudoLabel
+from fedshvr.algorithms.objectives.supervised import Supervised
+from fedshvr.compute.cpu import keep_freed_memory
 from fedshvr.data.augment import Augment, Shift
-from fedshvr.data.federation import Federation
-from fedshvr.data.partition import Split
+from fedshvr.data.holdings import Federation
 from fedshvr.data.sources import ImageData
-from fedshvr.federated import Federated
+from fedshvr.federation.partition import Split
+from fedshvr.federation.plan import LocalSGD, make_plan
 from fedshvr.models.cnn13 import CNN13
-from fedshvr.objectives.base import Ramp
-from fedshvr.objectives.soft_pseudo_label import SoftPseudoLabel
-from fedshvr.objectives.supervised import Supervised
-from fedshvr.plan import LocalSGD, make_plan
+from fedshvr.rounds.federated import Federated
+from fedshvr.rounds.options import Method, grouped
+from fedshvr.running.cores import lay_out
 
 ROUNDS = 100  # of the run that the rule on processes is asked about
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
@@ -88,12 +89,9 @@ def federated(
     return Federated(
         net,
         Federation(images, splits, make_plan(splits, local, parts["objective"].uses_unlabeled)),
-        local=local,
-        server=lambda params: torch.optim.SGD(params, lr=1.0),
-        augments={"clean": Augment(), "weak": Shift(work.pixels) if work.pixels else Augment()},
-        seed=0,
-        engine=engine,
-        **parts,
+        Method(local=local, **parts),
+        {"clean": Augment(), "weak": Shift(work.pixels) if work.pixels else Augment()},
+        **grouped(optimizer=lambda params: torch.optim.SGD(params, lr=1.0), seed=0, engine=engine),
     )
 
 
@@ -138,7 +136,7 @@ class Turns(Callback):
 
 
 def main(work: Workload, method: str, engine: str = "auto", **options: Any) -> None:
-    """The set-up of fedshvr.run, without loggers, evaluation and checkpoints."""
+    """The set-up of fedshvr.running.run, without loggers, evaluation and checkpoints."""
     keep_freed_memory()
     torch.set_num_threads(1)
     x, y = synthetic(work)

@@ -9,7 +9,7 @@ from goals import FURTHER, GOALS, HEADER, NAMES, peer, rows
 from loops import WORKLOADS
 from source import ROOT
 
-from fedshvr.profiling import PHASES
+from fedshvr.running.profiling import PHASES
 
 PAGE = ROOT / "docs" / "performance.md"
 

@@ -10,8 +10,8 @@ import torch
 from loops import MNIST, Workload, network, synthetic
 from ours import federated, here
 
-from fedshvr.cpu import keep_freed_memory
-from fedshvr.runfolder import peak_rss_mb
+from fedshvr.compute.cpu import keep_freed_memory
+from fedshvr.running.folder import peak_rss_mb
 
 CEILING = 12 << 30  # bytes of address space: a run that wants more ends here, before the machine does
 

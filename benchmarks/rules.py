@@ -1,4 +1,4 @@
-"""Where the engine rule (fedshvr.engine) and the rule on processes (fedshvr.cores) change sides."""
+"""Where the engine rule (fedshvr.compute.engine) and the rule on processes (fedshvr.running.cores) change sides."""
 
 from typing import Any
 

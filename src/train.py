@@ -34,7 +34,7 @@ def check_command_line(arguments: list[str]) -> None:
 
 @hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name="train")
 def main(cfg: DictConfig) -> float | None:
-    from fedshvr.run import run  # after the command line is known to be good: importing torch takes seconds
+    from fedshvr.running.run import run  # after the command line is known to be good: importing torch takes seconds
 
     return run(cfg)
 

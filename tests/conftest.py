@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,25 +52,40 @@ def compose_train(*overrides: str) -> DictConfig:
         return compose("train", [*overrides])
 
 
+def run_here(folder: Path, *overrides: str) -> Run:
+    """Composes and runs as `python src/train.py` does, in this process."""
+    from fedshvr.running.run import run
+
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
+        cfg = compose("train", [*QUICK, *overrides], return_hydra_config=True)
+        with open_dict(cfg):
+            cfg.hydra.runtime.output_dir = str(folder)
+            cfg.hydra.mode = "RUN"
+        HydraConfig.instance().set_config(cfg)
+        with open_dict(cfg):
+            del cfg["hydra"]
+        run(cfg)
+    return Run(folder)
+
+
 @pytest.fixture
 def train(tmp_path: Path) -> Callable[..., Run]:
-    """train("algorithm=fedavg", folder="a") composes and runs as `python src/train.py` does, in this process."""
-    from fedshvr.run import run
+    """train("algorithm=fedavg", folder="a") is a run in the temporary folder's "a"."""
+    return lambda *overrides, folder="run": run_here(tmp_path / folder, *overrides)
 
-    def call(*overrides: str, folder: str = "run") -> Run:
-        GlobalHydra.instance().clear()
-        with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
-            cfg = compose("train", [*QUICK, *overrides], return_hydra_config=True)
-            with open_dict(cfg):
-                cfg.hydra.runtime.output_dir = str(tmp_path / folder)
-                cfg.hydra.mode = "RUN"
-            HydraConfig.instance().set_config(cfg)
-            with open_dict(cfg):
-                del cfg["hydra"]
-            run(cfg)
-        return Run(tmp_path / folder)
 
-    return call
+def enlarge_digits(patch: pytest.MonkeyPatch) -> None:
+    """Digits of 16x16 pixels: CNN13 cannot take 8x8."""
+    from fedshvr.data import sources
+
+    def load(**options: object) -> object:
+        data = original(**options)
+        x, x_test = (t.repeat_interleave(2, 2).repeat_interleave(2, 3) for t in (data.x, data.x_test))
+        return replace(data, x=x, x_test=x_test)
+
+    original = sources.load
+    patch.setattr(sources, "load", load)
 
 
 def command(*arguments: str, script: str = "src/train.py") -> list[str]:

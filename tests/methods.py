@@ -2,23 +2,24 @@
 
 from collections.abc import Callable
 
-from fedshvr.objectives.base import Objective, Ramp
-from fedshvr.objectives.ds3l import DS3L
-from fedshvr.objectives.fedmatch import FedMatch
-from fedshvr.objectives.fedsem import FedSem
-from fedshvr.objectives.fixmatch import FixMatch
-from fedshvr.objectives.hard_pseudo_label import HardPseudoLabel
-from fedshvr.objectives.label_propagation import LabelPropagation
-from fedshvr.objectives.ladder import Ladder
-from fedshvr.objectives.manifold import Manifold
-from fedshvr.objectives.mean_teacher import MeanTeacher
-from fedshvr.objectives.mixmatch import MixMatch
-from fedshvr.objectives.pi_model import PiModel
-from fedshvr.objectives.s3vm import S3VM
-from fedshvr.objectives.self_training import SelfTraining
-from fedshvr.objectives.soft_pseudo_label import SoftPseudoLabel
-from fedshvr.objectives.supervised import Supervised
-from fedshvr.objectives.vat import VAT
+from fedshvr.algorithms.objectives.base import Objective
+from fedshvr.algorithms.objectives.ds3l import DS3L
+from fedshvr.algorithms.objectives.fedmatch import FedMatch
+from fedshvr.algorithms.objectives.fedsem import FedSem
+from fedshvr.algorithms.objectives.fixmatch import FixMatch
+from fedshvr.algorithms.objectives.hard_pseudo_label import HardPseudoLabel
+from fedshvr.algorithms.objectives.label_propagation import LabelPropagation
+from fedshvr.algorithms.objectives.ladder import Ladder
+from fedshvr.algorithms.objectives.manifold import Manifold
+from fedshvr.algorithms.objectives.mean_teacher import MeanTeacher
+from fedshvr.algorithms.objectives.mixmatch import MixMatch
+from fedshvr.algorithms.objectives.pi_model import PiModel
+from fedshvr.algorithms.objectives.ramp import Ramp
+from fedshvr.algorithms.objectives.s3vm import S3VM
+from fedshvr.algorithms.objectives.self_training import SelfTraining
+from fedshvr.algorithms.objectives.soft_pseudo_label import SoftPseudoLabel
+from fedshvr.algorithms.objectives.supervised import Supervised
+from fedshvr.algorithms.objectives.vat import VAT
 
 RAMP = Ramp(2)
 STEPWISE = Ramp(3, start=0.2, by="step")

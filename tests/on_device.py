@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -22,15 +23,15 @@ from lightning.pytorch.strategies import SingleDeviceStrategy
 from methods import MADE
 from torch import Tensor, nn
 
-from fedshvr import linear
-from fedshvr.aggregation import Median
-from fedshvr.corrections import ControlVariates
-from fedshvr.federated import Federated
-from fedshvr.objectives.base import Batch, Network, Parts, State
-from fedshvr.objectives.supervised import Supervised
-from fedshvr.plan import LocalSGD
-from fedshvr.profiling import Profile
-from fedshvr.run import build, quiet
+from fedshvr.algorithms.corrections import ControlVariates
+from fedshvr.algorithms.objectives.batch import Batch, Network, Parts, State
+from fedshvr.algorithms.objectives.supervised import Supervised
+from fedshvr.algorithms.robust import Median
+from fedshvr.compute import linear
+from fedshvr.federation.plan import LocalSGD
+from fedshvr.rounds.federated import Federated
+from fedshvr.running.profiling import Profile
+from fedshvr.running.run import build, quiet
 
 ROUNDS = 2  # the second finds what the first has left
 ENGINES = ("sequential", "vectorized")
@@ -82,7 +83,7 @@ def built(name: str) -> Federated:
 
 def algorithm(name: str, engine: str) -> Federated:
     module = deepcopy(built(name))
-    module.engine = engine
+    module.compute = replace(module.compute, engine=engine)
     return module
 
 

@@ -7,15 +7,17 @@ import torch
 from tiny import train
 from torch import Tensor, nn
 
-from fedshvr.aggregation import Average
-from fedshvr.corrections import Correction
+from fedshvr.algorithms.aggregation import Average
+from fedshvr.algorithms.corrections import Correction
+from fedshvr.algorithms.objectives.base import Objective
+from fedshvr.algorithms.objectives.batch import Batch, Network, Parts, State
 from fedshvr.data.augment import Augment
-from fedshvr.data.federation import Federation
-from fedshvr.data.partition import Split
+from fedshvr.data.holdings import Federation
 from fedshvr.data.sources import ImageData
-from fedshvr.federated import Federated
-from fedshvr.objectives.base import Batch, Network, Objective, Parts, State
-from fedshvr.plan import LocalSGD, make_plan
+from fedshvr.federation.partition import Split
+from fedshvr.federation.plan import LocalSGD, make_plan
+from fedshvr.rounds.federated import Federated
+from fedshvr.rounds.options import Method, grouped
 
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 
@@ -71,13 +73,8 @@ def solve(
     module = Federated(
         Parabola(),
         federation(a, b, tau, local, weighting),
-        Quadratic(),
-        correction,
-        aggregation,
-        local,
-        server=lambda params: torch.optim.SGD(params, lr=1.0),
-        augments={"clean": Augment(), "weak": Augment()},
-        seed=0,
-        **options,
+        Method(Quadratic(), correction, aggregation, local),
+        {"clean": Augment(), "weak": Augment()},
+        **grouped(optimizer=lambda params: torch.optim.SGD(params, lr=1.0), seed=0, **options),
     )
     return train(module, rounds)

@@ -12,8 +12,8 @@ from lightning import Trainer
 from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor
 
-from fedshvr.federated import Federated
-from fedshvr.run import build, quiet
+from fedshvr.rounds.federated import Federated
+from fedshvr.running.run import build, quiet
 
 TINY = ["partition.clients=5", "partition.unlabeled=100", "client.epochs=0.5", "client.batch_unlabeled=8"]
 TINY += ["model.hidden=[8]", "participation=0.8", "ramp.epochs=1", "evaluate=ema"]
@@ -52,7 +52,7 @@ def trained(algorithm: str, ranks: int, *overrides: str, evaluate: bool = False)
 def theta(algorithm: str, ranks: int, *overrides: str, evaluate: bool = False) -> Tensor:
     """The model, and its moving average."""
     module = trained(algorithm, ranks, *overrides, evaluate=evaluate)
-    return torch.stack([module.theta.detach(), module.ema])
+    return torch.stack([module.theta.detach(), module.server.ema])
 
 
 def evaluation(ranks: int) -> Tensor:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, SMALL
 
-import fedshvr.objectives
+import fedshvr.algorithms.objectives
 
 BLOCK = re.compile(r"```(?:python|yaml)\n# (\S+)\n(.*?)```", re.DOTALL)
 
@@ -19,8 +19,8 @@ def test_the_example_runs(train: Callable, tmp_path: Path, monkeypatch: pytest.M
         assert not (ROOT / path).exists()
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
-    more = str(tmp_path / "src" / "fedshvr" / "objectives")
-    monkeypatch.setattr(fedshvr.objectives, "__path__", [*fedshvr.objectives.__path__, more])
+    more = str(tmp_path / "src" / "fedshvr" / "algorithms" / "objectives")
+    monkeypatch.setattr(fedshvr.algorithms.objectives, "__path__", [*fedshvr.algorithms.objectives.__path__, more])
     search = f"hydra.searchpath=[file://{tmp_path / 'configs'}]"
     run = train("algorithm=fed_entropy", search, "ramp.epochs=1", *SMALL)
     assert run.summary["status"] == "finished"

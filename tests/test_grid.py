@@ -12,7 +12,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig
 
 from fedshvr.errors import UserError
-from fedshvr.plan import LocalSGD
+from fedshvr.federation.plan import LocalSGD
 
 LOCAL = LocalSGD(eta=0.01, epochs=0.5, batch_labeled=3, batch_unlabeled=6)
 COMPARE_MOVES = ("control_variates", "scaffold", "vrl_sgd")  # from one common start, which groups do not have

@@ -7,17 +7,18 @@ import torch
 from lightning import Trainer
 from torch import Tensor, nn
 
-from fedshvr.aggregation import Average, Normalized
-from fedshvr.corrections import Correction
+from fedshvr.algorithms.aggregation import Average, Normalized
+from fedshvr.algorithms.corrections import Correction
+from fedshvr.algorithms.objectives.base import Objective
 from fedshvr.data.augment import Augment, Shift
-from fedshvr.data.federation import Federation
-from fedshvr.data.partition import Split
+from fedshvr.data.holdings import Federation
 from fedshvr.data.randaugment import RandAugment
 from fedshvr.data.sources import ImageData
-from fedshvr.federated import Federated
+from fedshvr.federation.partition import Split
+from fedshvr.federation.plan import LocalSGD, make_plan
 from fedshvr.models.mlp import MLP
-from fedshvr.objectives.base import Objective
-from fedshvr.plan import LocalSGD, make_plan
+from fedshvr.rounds.federated import Federated
+from fedshvr.rounds.options import Method, grouped
 
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 
@@ -69,14 +70,9 @@ def federated(
     return Federated(
         model or network(),
         federation,
-        objective,
-        correction or Correction(),
-        aggregation or Average(),
-        local,
-        server=lambda params: torch.optim.SGD(params, lr=1.0),
-        augments=AUGMENTS,
-        seed=0,
-        **options,
+        Method(objective, correction or Correction(), aggregation or Average(), local),
+        AUGMENTS,
+        **grouped(optimizer=lambda params: torch.optim.SGD(params, lr=1.0), seed=0, **options),
     )
 
 

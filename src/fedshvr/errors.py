@@ -8,3 +8,7 @@ class UserError(ValueError):
 def check(condition: bool, sentence: str) -> None:
     if not condition:
         raise UserError(sentence)
+
+
+class Diverged(RuntimeError):
+    """A loss is not finite any more."""

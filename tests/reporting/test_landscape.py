@@ -9,7 +9,7 @@ from omegaconf import OmegaConf
 from torch.nn.functional import cross_entropy
 
 from fedshvr.reporting.surface import directions, surface
-from fedshvr.run import build
+from fedshvr.running.run import build
 
 
 def test_directions_have_each_filters_norm_and_leave_biases_alone() -> None:

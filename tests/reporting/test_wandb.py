@@ -15,8 +15,8 @@ from wandb.proto.wandb_internal_pb2 import Record
 
 from fedshvr.reporting.build import report
 from fedshvr.reporting.sweeps import CONFIGS
-from fedshvr.reporting.wandb_run import RunEnd, make_logger
-from fedshvr.run import build
+from fedshvr.running.run import build
+from fedshvr.running.wandb_run import RunEnd, make_logger
 
 BLOCK = 32768
 

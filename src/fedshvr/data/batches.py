@@ -7,10 +7,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from fedshvr.algorithms.objectives.base import Objective
+from fedshvr.algorithms.objectives.batch import Batch
+from fedshvr.compute.streams import Draws
 from fedshvr.data.augment import Augment
-from fedshvr.objectives.base import Batch, Objective
-from fedshvr.plan import LocalSGD, Plan, Sets, local_epoch
-from fedshvr.streams import Draws
+from fedshvr.federation.plan import LocalSGD, Plan, Sets, local_epoch
 
 BLOCK_BYTES = 4 << 20  # about the size of a cache: larger blocks gain nothing
 

@@ -29,7 +29,7 @@ Json = dict[str, Any]
 
 def archive(sweep: str, runs: Iterable[Run], results: Path) -> list[str]:
     """Merge a sweep's finished runs into its files, one a scale; a run that is there already stays as it is."""
-    from fedshvr.runfolder import write_atomically  # torch: not for those who only read
+    from fedshvr.running.folder import write_atomically  # torch: not for those who only read
 
     names = sorted(path.stem for path in (CONFIGS / "sweep").glob("*.yaml") if path.stem != "adhoc")
     check(sweep in names, f"archive={sweep}: must be one of {', '.join(names)}")

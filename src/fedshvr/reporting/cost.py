@@ -25,8 +25,8 @@ def write(path: Path, experiment: str = "cifar_mismatch1") -> None:
 
 
 def cost(experiment: str, algorithm: str) -> tuple[int, int, int, int]:
-    from fedshvr.cores import work_of
-    from fedshvr.run import build
+    from fedshvr.running.cores import work_of
+    from fedshvr.running.run import build
 
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
         cfg = compose("train", overrides=[f"experiment={experiment}", f"algorithm={algorithm}", "scale=paper"])

@@ -11,13 +11,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fedshvr.progress import duration
 from fedshvr.reporting.archive import add_archived
 from fedshvr.reporting.collect import Run, collect
 from fedshvr.reporting.items import Table
 from fedshvr.reporting.sweeps import Missing, Where, composed, find, grid, override, wanted
 from fedshvr.reporting.tables import markdown_table
-from fedshvr.runfolder import write_atomically
+from fedshvr.running.folder import write_atomically
+from fedshvr.running.progress import duration
 
 ORDER: tuple[str, ...] = ("table1", "fig2b", "fig2a", "fig4", "fig5", "theorem1", "fig6a_features", "fig6b_features")
 ORDER += ("who_wins_mnist", "who_wins_cifar", "label_view", "fig3a", "fig3b", "fig6a", "fig6b")

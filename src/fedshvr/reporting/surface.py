@@ -8,11 +8,12 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
-from fedshvr.data.federation import Federation
-from fedshvr.federated import Federated
-from fedshvr.objectives.base import Batch
-from fedshvr.run import build
-from fedshvr.vector import FlatNet, split_like
+from fedshvr.algorithms.objectives.batch import Batch
+from fedshvr.compute.vector import FlatNet, split_like
+from fedshvr.data.holdings import Federation
+from fedshvr.rounds.federated import Federated
+from fedshvr.running.moved import as_of_today
+from fedshvr.running.run import build
 
 DIRECTIONS_SEED = 5
 
@@ -20,14 +21,15 @@ DIRECTIONS_SEED = 5
 @torch.no_grad()
 def surface(folder: Path, points: int, samples: int) -> tuple[np.ndarray, np.ndarray]:
     """Q on a grid over [-1, 1]^2, from the run's config.yaml and last checkpoint."""
-    cfg = cast(DictConfig, OmegaConf.load(folder / "config.yaml"))
+    written = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))
+    cfg = cast(DictConfig, OmegaConf.create(as_of_today(written)))
     federation, module = build(cfg)
     state = torch.load(folder / "checkpoints" / "last.ckpt", map_location="cpu", weights_only=True)["state_dict"]
     net = FlatNet(module.network, torch.device("cpu"), torch.float32)
     theta, buffers = state["theta"].float(), state["buffers_"].float()
     net.load(theta, buffers)
     net.module.eval()
-    module.objective.begin_round(cfg.rounds * cfg.client.epochs)
+    module.method.objective.begin_round(cfg.rounds * cfg.client.epochs)
     batches, label_cost = client_batches(module, federation, net, samples)
     d1, d2 = directions(theta, net.shapes)
     beta = np.linspace(-1, 1, points)
@@ -35,14 +37,14 @@ def surface(folder: Path, points: int, samples: int) -> tuple[np.ndarray, np.nda
     for i, b2 in enumerate(beta):
         for j, b1 in enumerate(beta):
             net.theta.copy_(theta + b1 * d1 + b2 * d2)
-            losses = [float(module.objective.loss(net, batch, {})[0]) for batch in batches]
+            losses = [float(module.method.objective.loss(net, batch, {})[0]) for batch in batches]
             values[i, j] = np.dot(federation.plan.omega, losses) + label_cost
     return beta, values
 
 
 def client_batches(module: Federated, federation: Federation, net: FlatNet, samples: int) -> tuple[list[Batch], float]:
     """Each client's first samples with v from Lemma 1 at theta, and the part of F that depends on v alone."""
-    plan, x, objective = federation.plan, federation.images.x.float(), module.objective
+    plan, x, objective = federation.plan, federation.images.x.float(), module.method.objective
     batches, cost = [], 0.0
     for k in range(plan.clients):
         labeled, unlabeled = plan.labeled[k][:samples], plan.unlabeled[k][:samples]

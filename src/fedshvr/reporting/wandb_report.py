@@ -5,7 +5,7 @@ from typing import Any
 
 from fedshvr.errors import check
 from fedshvr.reporting.items import Item
-from fedshvr.reporting.wandb_mode import has_key, mode, silent
+from fedshvr.running.wandb_mode import has_key, mode, silent
 
 WORKSPACE = "Fed-SHVR"
 PANELS = {

@@ -1,0 +1,1 @@
+"""What the papers say: objectives, corrections and aggregations. Nothing about speed."""

@@ -1,0 +1,64 @@
+"""Pseudo-labels of an objective: whether, when and from which view they are made."""
+
+import torch
+from torch import Tensor
+
+from fedshvr.algorithms.objectives.batch import Batch, Network
+from fedshvr.algorithms.objectives.formulas import mean_logits
+from fedshvr.compute.vector import Forward
+from fedshvr.errors import check
+
+LABEL_VIEWS = {"clean": ("clean",), "weak": ("weak",), "mean4": ("weak",) * 4}
+RELABEL = ("round", "epoch", "step")
+
+
+class Labeling:
+    """The part of an objective that concerns its pseudo-labels; as it stands there are none."""
+
+    views: tuple[str, ...] = ("weak",)  # "clean", "weak" or "strong", one per entry of Batch.u
+    label_views: tuple[str, ...] = ("clean",)  # the views of an image whose mean prediction `label` is given
+    makes_labels = False  # does it have `label`?
+    pseudo_labels = False  # does `label` make v at the start of each round?
+    labels_each_epoch = False  # ... and from theta_k at the start of the client's later epochs of the round?
+    labels_now = True  # ... or does it keep the labels of an earlier round this time?
+    spread_samples = 0  # if `spread` makes them: the most unlabelled samples of a client that it takes at once
+    label_everyone = False  # are the labels made for all clients, not only for those that take part?
+
+    def set_labeling(self, relabel: str, label_view: str) -> None:
+        """For methods with pseudo-labels: when they are made, and from which view.
+
+        round: of all the client's samples, from theta; epoch: the same, and again from theta_k at the start of each
+        later epoch of the round; step: of the samples of the batch, from theta_k.
+        clean: the image as it is; weak: one augmented view, drawn anew for each labelling; mean4: the mean prediction
+        over four of them.
+        """
+        choices = (("relabel", relabel, RELABEL), ("label_view", label_view, tuple(LABEL_VIEWS)))
+        for name, value, valid in choices:
+            check(value in valid, f"algorithm.objective.{name}={value}: must be one of {', '.join(valid)}")
+        self.makes_labels = True
+        self.label_views, self.pseudo_labels = LABEL_VIEWS[label_view], relabel != "step"
+        self.labels_each_epoch = relabel == "epoch"
+        self.views = ("weak",) if self.pseudo_labels else ("weak", *self.label_views)
+
+    def label(self, logits: Tensor) -> Tensor:
+        """Pseudo-labels v of the images with these logits."""
+        raise AssertionError("only asked of objectives with pseudo-labels")
+
+    def spread(self, net: Forward, x: Tensor, y: Tensor, u: Tensor) -> Tensor:
+        """Pseudo-labels of the images u of a client with the labelled images x, if spread_samples."""
+        raise NotImplementedError
+
+    def revise(self, v: Tensor, before: Tensor) -> Tensor:
+        """The labels of a round, from those just made and those before; a row of zeros is no label."""
+        return v
+
+    def targets(self, net: Network, batch: Batch) -> Tensor:
+        """v of the batch: from the start of the round or epoch, or made now from the client's current model."""
+        if self.pseudo_labels:
+            return batch.v
+        with torch.no_grad(), net.no_masks():
+            return self.label(mean_logits(net.untracked, batch.u[1:]))
+
+    def label_cost(self, v: Tensor) -> Tensor:
+        """The part of F that depends on v alone, per sample."""
+        return v.new_zeros(len(v))

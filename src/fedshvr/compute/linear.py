@@ -1,0 +1,191 @@
+"""Linear layers whose weight gradient stays in its factors, so that a local step never writes it out.
+
+The gradient of W in y = x W' + b is (dloss/dy)' x. Autograd would make this product, as large as W, only to have it
+added to the parameter and thrown away. Here the backward pass keeps dloss/dy and x, and the step adds their product to
+the parameter in one call. Works on one client's (B, in) and, under vmap, on many clients' (n, B, in) alike.
+
+On a CPU the step of a weight that no cache holds waits until the weight is next read: see Due.
+"""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from itertools import product
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+from fedshvr.compute.stacked import current_vmap, for_all
+
+LARGE = 1 << 18  # numbers in a weight from which on a client alone gains: less than this, autograd's own code is faster
+SMALL = 1 << 13  # numbers in a weight below which a stack's products are written out: baddbmm_ goes client by client
+
+
+HUGE = 1 << 20  # numbers in a weight from which on a CPU its step is made together with the next forward pass
+PART = 2 << 20  # bytes of it that are in hand at a time
+
+
+class Factors(NamedTuple):
+    """One use of a layer: gradient of parameter `weight` is outer' x, and that of parameter `bias` is outer' 1."""
+
+    weight: int  # the position among the network's parameters
+    bias: int | None
+    outer: Tensor
+    x: Tensor
+
+    def add_to(self, views: list[Tensor], scale: float) -> None:
+        """views[i] += scale * gradient of parameter i."""
+        self.add_bias_to(views, scale)
+        weight = views[self.weight]
+        if self.outer.dim() == 2:
+            weight.addmm_(self.outer.mT, self.x, alpha=scale)
+        elif weight[0].numel() >= SMALL:
+            weight.baddbmm_(self.outer.mT, self.x, alpha=scale)
+        else:
+            weight.add_(torch.bmm(self.outer.mT, self.x), alpha=scale)
+
+    def add_bias_to(self, views: list[Tensor], scale: float) -> None:
+        if self.bias is not None:
+            views[self.bias].add_(self.outer.sum(-2), alpha=scale)
+
+
+class Due(NamedTuple):
+    """weight += scale (d + sum of outer' x), to be done when the weight is next read.
+
+    It is done part by part, and each part serves the forward pass while it is in the cache: so a weight of 16 MB comes
+    from main memory once for its step and the pass after it, not three times. All tensors are those of a stack.
+    """
+
+    weight: Tensor  # (n, out, in)
+    d: Tensor | None
+    factors: list[Factors]
+    scale: float
+
+    def settle(self, x: Tensor | None = None) -> Tensor | None:
+        """Do it; x W' of every client if there is an x, (n, B, in)."""
+        clients, rows, width = self.weight.shape
+        size = max(1, PART // (width * self.weight.element_size()))
+        y = None if x is None else x.new_empty(clients, x.shape[1], rows)
+        for k, start in product(range(clients), range(0, rows, size)):
+            part, now = self.weight[k, start : start + size], slice(start, start + size)
+            if self.d is not None:
+                part.add_(self.d[k, now], alpha=self.scale)
+            for factor in self.factors:
+                part.addmm_(factor.outer[k, :, now].mT, factor.x[k], alpha=self.scale)
+            if x is not None and y is not None:
+                torch.mm(x[k], part.mT, out=y[k, :, now])
+        return y
+
+
+class Stack(Protocol):
+    """Parameters of many clients."""
+
+    rows: list[Tensor]  # all clients' values of each, (n, ...)
+
+    @property
+    def params(self) -> list[Tensor]: ...  # one client's, as vmap shows it
+
+
+class FactoredLayers:
+    """The linear layers of a network, whose gradients can be had in factors."""
+
+    def __init__(self, network: nn.Module) -> None:
+        self.on = False
+        self.stack: Stack | None = None  # the stacked clients, under vmap
+        self.found: list[Factors] = []
+        self.due: dict[int, Due] = {}  # steps of huge weights that wait, by the weight's position
+        position = {id(p): i for i, p in enumerate(network.parameters())}
+        self.others = set(position.values())  # parameters that are in no such layer
+        for layer in network.modules():
+            if type(layer) is nn.Linear:  # a parametrised layer has another type: its weight is not a parameter
+                bias = None if layer.bias is None else position[id(layer.bias)]
+                layer.forward = LayerForward(self, layer, position[id(layer.weight)], bias)  # type: ignore
+                self.others -= {position[id(layer.weight)], bias}
+
+    def take(self) -> list[Factors]:
+        """What the last backward pass left."""
+        found, self.found = self.found, []
+        return found
+
+    def settle(self, weight: int | None = None) -> None:
+        """Make the steps that wait, of one weight or of all: before a parameter is read other than by its layer."""
+        for position in list(self.due) if weight is None else [weight] if weight in self.due else []:
+            self.due.pop(position).settle()
+
+    @contextmanager
+    def factored(self, stack: "Stack | None" = None, on: bool = True) -> Iterator[None]:
+        """Backward passes of what is computed in here leave Factors, which `take` hands out."""
+        before, (self.on, self.stack) = (self.on, self.stack), (on, stack)
+        try:
+            yield
+        finally:
+            self.on, self.stack = before
+
+    def plain(self) -> AbstractContextManager[None]:
+        """Ordinary gradients in here, for whoever differentiates a second time or at other parameters."""
+        return self.factored(on=False)
+
+
+class LayerForward:
+    """A layer's forward pass, factored or plain."""
+
+    def __init__(self, layers: FactoredLayers, layer: nn.Linear, weight: int, bias: int | None) -> None:
+        self.layers, self.layer, self.weight, self.bias = layers, layer, weight, bias
+
+    def __call__(self, x: Tensor) -> Tensor:
+        stack = self.layers.stack
+        if stack is None:
+            weight, bias = self.layer.weight, self.layer.bias
+            large = weight.numel() >= LARGE and not torch._C._are_functorch_transforms_active()
+            if large and self._can(x):
+                return FactoredLinear.apply(x, weight, bias, self)
+            self.layers.settle(self.weight)
+            return linear(x, weight, bias)
+        vmap = current_vmap()
+        if vmap is None or not self._can(x):
+            self.layers.settle(self.weight)
+            return linear(x, *self._mine(stack.params))
+        return for_all(vmap, lambda x: FactoredLinear.apply(x, *self._mine(stack.rows), self), x)
+
+    def _can(self, x: Tensor) -> bool:
+        """Is this a pass to be factored, on a plain batch of vectors?"""
+        special = torch.compiler.is_compiling() or torch.is_autocast_enabled(x.device.type)
+        return self.layers.on and x.dim() == 2 and not special
+
+    def _mine(self, params: list[Tensor]) -> tuple[Tensor, Tensor | None]:
+        return params[self.weight], None if self.bias is None else params[self.bias]
+
+    def note(self, outer: Tensor, x: Tensor) -> None:
+        self.layers.found.append(Factors(self.weight, self.bias, outer, x.detach()))
+
+
+def as_stack(matrix: Tensor) -> Tensor:
+    """One client's matrix as a stack of one."""
+    return matrix[None] if matrix.dim() == 2 else matrix
+
+
+def waits(weight: Tensor) -> bool:
+    """Is this weight, one client's or a stack of them, so large that its step should wait?"""
+    return as_stack(weight)[0].numel() >= HUGE
+
+
+class FactoredLinear(torch.autograd.Function):
+    """x W' + b; the gradients of W and b are noted in factors, that of x flows on."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, layer: LayerForward) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.weight, ctx.layer = weight, layer
+        if due := layer.layers.due.pop(layer.weight, None):
+            y = due.settle(as_stack(x)).view(*x.shape[:-1], -1)  # type: ignore[union-attr]
+            return y if bias is None else y.add_(bias.unsqueeze(-2))
+        if x.dim() == 2:
+            return linear(x, weight, bias)
+        return torch.bmm(x, weight.mT) if bias is None else torch.baddbmm(bias[:, None], x, weight.mT)
+
+    @staticmethod
+    def backward(ctx: Any, outer: Tensor) -> tuple[Tensor | None, ...]:
+        (x,) = ctx.saved_tensors
+        ctx.layer.note(outer, x)
+        return (outer @ ctx.weight if ctx.needs_input_grad[0] else None), None, None, None

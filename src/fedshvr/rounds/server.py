@@ -1,0 +1,137 @@
+"""The server side of Algorithm 1: it broadcasts theta, folds Updates one by one in any order, and makes one step.
+
+    Delta = sum_k omega_k Delta_k, as they come        Server.fold
+    theta' = theta - eta tau_bar Delta                 Server.close
+    c' = c + sum_k omega_k (c_k' - c_k)                Server.close
+
+It holds O(P) numbers, or what a robust aggregation needs, and never sees data.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from fedshvr.algorithms.aggregation import Cohort, effective_steps
+from fedshvr.compute.vector import wide
+from fedshvr.federation.plan import Plan
+from fedshvr.rounds.messages import Broadcast, Labeled, Update
+from fedshvr.rounds.options import Method, ServerRule
+from fedshvr.rounds.reduce import Steps
+
+
+class Server(nn.Module):
+    """Its only parameter is theta, stepped once a round by the server optimiser."""
+
+    buffers_: Tensor  # batch-norm statistics
+    c: Tensor | None  # the server's control variate
+    ema: Tensor | None  # the moving average of theta, if that is evaluated
+    done: Tensor  # (K,) local steps of each client so far; in main memory
+    group_models: Tensor  # (S, P), empty unless the aggregation keeps groups
+
+    def __init__(self, theta: Tensor, buffers: Tensor, method: Method, plan: Plan, rule: ServerRule, seed: int) -> None:
+        super().__init__()
+        self.method, self.plan, self.rule, self.seed = method, plan, rule, seed
+        self.theta = nn.Parameter(theta)
+        self.register_buffer("buffers_", buffers)
+        self.register_buffer("c", torch.zeros_like(theta) if method.correction.server_memory else None)
+        self.register_buffer("ema", theta.clone() if rule.evaluate == "ema" else None)
+        self.register_buffer("done", torch.zeros(plan.clients, dtype=torch.long))
+        self.register_buffer("group_models", theta.repeat(method.aggregation.groups, 1))
+        self.set_steps(plan.tau)
+
+    def set_steps(self, tau: list[int]) -> None:
+        """tau_k and a_k from this round on."""
+        self.tau, local = tau, self.method.local
+        solver = local.eta, local.momentum, self.method.correction.mu
+        self.effective = torch.tensor([effective_steps(steps, *solver) for steps in tau], dtype=torch.float64)
+
+    def begin(self, round: int, clients: list[int]) -> None:
+        """A new round with these clients: all sums are 0."""
+        objective, plan, seed = self.method.objective, self.plan, self.seed
+        self.method.begin_round(round)
+        tau = plan.tau if objective.counts_unlabeled else plan.tau_labeled
+        if tau is not self.tau:
+            self.set_steps(tau)
+        self.round, self.clients, self.sent = round, clients, self.theta.detach().clone()
+        omega, assign = plan.omega[clients], partial(self.method.aggregation.assign, plan.clients, seed)
+        weights = omega / omega.sum()
+        self.weight = dict(zip(clients, weights.tolist(), strict=True))
+        cohort = Cohort(clients, weights, self.effective[clients], torch.tensor(tau)[clients], assign(round))
+        self.method.aggregation.begin(cohort, self.sent)
+        self.group_of = assign(round - 1) if round else []  # from the second round on clients start from their group's
+
+        zeros = partial(torch.zeros, device=self.theta.device)
+        self.change = zeros(0 if self.c is None else len(self.sent), dtype=self.sent.dtype)
+        self.new_buffers = zeros(len(self.buffers_), dtype=self.sent.dtype)
+        self.means = zeros(2 + len(objective.parts), dtype=wide(self.theta.device))  # loss, its parts, drift
+        self.labels = zeros(4, dtype=wide(self.theta.device))  # right labels, all of them, their cost, their movement
+        self.made: list[Steps] = []
+
+    def broadcast(self, clients: list[int]) -> Broadcast:
+        """What these clients are given: theta, or their group's model."""
+        group_of, n = self.group_of, len(clients)
+        theta = self.group_models[[group_of[k] for k in clients]] if group_of else self.sent.expand(n, -1)
+        c, tau = self.sent[:0] if self.c is None else self.c, [self.tau[k] for k in clients]
+        return Broadcast(self.round, clients, tau, theta, self.buffers_, c, self.done[clients])
+
+    def fold_labels(self, labeled: Labeled) -> None:
+        """Count what a client says of its new pseudo-labels."""
+        weight = self.weight.get(labeled.client, 0.0)
+        self.labels[0] += labeled.right.sum()
+        self.labels[1] += labeled.given.sum()
+        for cost in weight / labeled.samples * labeled.cost:
+            self.labels[2] += cost
+        for moved in weight * labeled.moved:
+            self.labels[3] += moved
+
+    def fold(self, update: Update) -> None:
+        """Add what these clients came to. Its change of c_k is spent: the moves, as large, take its place."""
+        if len(update.change):
+            omega = torch.tensor(update.omega, dtype=self.change.dtype, device=self.change.device)
+            self.change += omega @ update.change
+            update.change = update.change.new_empty(0)
+        w = torch.tensor([self.weight[k] for k in update.clients], dtype=self.means.dtype, device=self.means.device)
+        move = self.sent - update.theta
+        self.means[:-1] += w @ update.metrics
+        self.means[-1] += w @ torch.linalg.vector_norm(move, dim=1).to(w.dtype)
+        if len(self.buffers_):
+            self.new_buffers += (w @ update.buffers.to(w.dtype)).to(self.new_buffers.dtype)
+        self.method.aggregation.add(update.clients, move, update.theta)
+        self.made.append((update.clients, update.tau, update.finite))
+
+    def sums(self) -> list[Tensor]:
+        """What is to be summed over the processes that share the clients."""
+        return [*self.method.aggregation.sums(), self.change, self.new_buffers, self.means, self.labels]
+
+    def close(self, step: Callable[[], object]) -> Tensor:
+        """theta' = theta - direction by the server optimiser, c' = c + change. Returns the theta that was sent."""
+        self.method.aggregation.renew(self.group_models)
+        self.theta.grad = self.method.aggregation.finish().to(self.theta.dtype)
+        step()
+        if self.ema is not None:
+            self._average_theta(self.ema, sum(w * self.tau[k] for k, w in self.weight.items()))
+        if self.c is not None:
+            self.c += self.change
+        if len(self.buffers_):
+            self.buffers_.copy_(self.new_buffers)
+        self.done[self.clients] += torch.tensor([self.tau[k] for k in self.clients])
+        sent, self.sent, self.group_of = self.sent, self.theta.detach(), []  # what is sent from now on
+        return sent
+
+    def _average_theta(self, ema: Tensor, tau_bar: float) -> None:
+        """ema <- a ema + (1 - a) theta once a round, a = min(1 - 1/t, ema_decay^tau_bar) after t rounds.
+
+        The published decay is that of a step, and a round is tau_bar steps. At first this is the plain mean of theta
+        after rounds 1 .. t, so the first model does not linger (the warm-up of the published mean teacher).
+        """
+        a = min(1 - 1 / (self.round + 1), self.rule.ema_decay**tau_bar)
+        ema.lerp_(self.theta.detach(), 1 - a)
+
+    def cast(self, dtype: torch.dtype) -> None:
+        """Everything of the size of theta in this type."""
+        self.theta.data = self.theta.data.to(dtype)
+        for name in ("buffers_", "c", "ema", "group_models"):
+            if (value := getattr(self, name)) is not None:
+                setattr(self, name, value.to(dtype))

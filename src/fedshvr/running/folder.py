@@ -1,0 +1,253 @@
+"""What a run leaves in its folder: partition.json and .png, config.yaml, metrics.csv and summary.json."""
+
+import csv
+import hashlib
+import json
+import os
+import resource
+import sys
+import time
+from importlib.metadata import version
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import torch
+from lightning import LightningModule, Trainer
+from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.utilities.exceptions import SIGTERMException
+from omegaconf import OmegaConf
+
+from fedshvr.data.holdings import Federation
+from fedshvr.federation import partition
+from fedshvr.rounds.federated import Federated
+from fedshvr.running.moved import as_of_today
+from fedshvr.running.progress import duration
+
+PACKAGES = ("torch", "lightning", "hydra-core", "numpy")
+MAX_ROWS = 40  # of the printed plan
+
+
+def write_atomically(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(text)
+    temporary.replace(path)
+
+
+def write_partition(folder: Path, federation: Federation, seed: int) -> None:
+    """partition.json; a figure of another partition is removed."""
+    if not _partition_is_written(folder / "partition.json", federation.sha256):
+        (folder / "partition.png").unlink(missing_ok=True)
+        _write_partition_json(folder / "partition.json", federation, seed)
+
+
+def draw_partition(folder: Path, federation: Federation) -> None:
+    """partition.png, unless it is there; it takes a second."""
+    path = folder / "partition.png"
+    if path.is_file():
+        return
+    from fedshvr.federation.partition_figure import draw
+
+    temporary = path.with_name(f".{os.getpid()}.{path.name}")
+    draw(federation.splits, federation.images.y.numpy(), federation.images.classes, temporary)
+    temporary.replace(path)
+
+
+def _partition_is_written(path: Path, sha256: str) -> bool:
+    return path.is_file() and json.loads(path.read_text()).get("sha256") == sha256
+
+
+def _write_partition_json(path: Path, federation: Federation, seed: int) -> None:
+    plan, y = federation.plan, federation.images.y.numpy()
+    clients = [
+        {
+            "labeled": split.labeled.tolist(),
+            "unlabeled": split.unlabeled.tolist(),
+            "labeled_classes": list(split.labeled_classes),
+            "tau": tau,
+            "omega": omega,
+            "mismatch": partition.realized_mismatch(split, y),
+        }
+        for split, tau, omega in zip(federation.splits, plan.tau, plan.omega.tolist(), strict=True)
+    ]
+    whole = {"seed": seed, "sha256": federation.sha256, "validation": federation.held_out.tolist()}
+    write_atomically(path, json.dumps(whole | {"clients": clients}))
+
+
+def plan_table(federation: Federation, module: Federated) -> str:
+    """The clients and the size of the work, as text."""
+    plan, y = federation.plan, federation.images.y.numpy()
+    rows = ["client  labelled  unlabelled    tau   omega  mismatch  labelled classes"]
+    for k, split in enumerate(federation.splits[:MAX_ROWS]):
+        mismatch = partition.realized_mismatch(split, y)
+        classes = ", ".join(federation.images.classes[c] for c in split.labeled_classes)
+        n, m = int(plan.labeled.size[k]), int(plan.unlabeled.size[k])
+        rows.append(f"{k:>6} {n:>9} {m:>11} {plan.tau[k]:>6} {plan.omega[k]:>7.4f} {mismatch:>9.3f}  {classes}")
+    if plan.clients > MAX_ROWS:
+        rows.append(f"   ... and {plan.clients - MAX_ROWS} more clients (partition.json has all)")
+    method = module.method
+    names = [type(part).__name__ for part in (method.objective, method.correction, method.aggregation)]
+    rows.append(
+        f"{federation.images.name}: {plan.clients} clients, {sum(plan.tau):,} local steps a round, "
+        f"{len(module.theta):,} parameters; {' + '.join(names)}"
+    )
+    if len(federation.held_out):
+        rows.append(f"{len(federation.held_out)} samples of the training set are held out for validation")
+    return "\n".join(rows)
+
+
+def score(summary: dict[str, Any]) -> float | None:
+    """What a sweep maximises: the last validation accuracy if samples are held out, else the last test accuracy."""
+    return summary["val_acc"] if "val_acc" in summary else summary["test_acc"]
+
+
+def finished_before(folder: Path, config: dict[str, Any]) -> dict[str, Any] | None:
+    """The summary of a finished run of this very configuration in this folder."""
+    path = folder / "summary.json"
+    if not path.is_file():
+        return None
+    summary = json.loads(path.read_text())
+    return summary if summary["status"] == "finished" and as_of_today(summary["config"]) == config else None
+
+
+def write_end(folder: Path, config: dict[str, Any], **end: str) -> None:
+    """How a run ended that could not write it, into summary.json."""
+    path = folder / "summary.json"
+    summary = json.loads(path.read_text()) if path.is_file() else {"config": config}
+    write_atomically(path, json.dumps(summary | end, indent=1))
+
+
+def peak_rss_mb() -> float:
+    """On Linux getrusage also counts what the process that started this one had in memory, VmHWM does not."""
+    status = Path("/proc/self/status")
+    if status.is_file():
+        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) / 2**10
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (2**20 if sys.platform == "darwin" else 2**10)
+
+
+class RunFolder(Callback):
+    """Writes one row of metrics.csv a round, and summary.json at the end."""
+
+    def __init__(self, folder: Path, federation: Federation, config: dict[str, Any]) -> None:
+        self.folder, self.federation, self.config = folder, federation, config
+        self.rows: list[dict[str, str]] = []
+        self.status = "failed"
+        self.here = False  # not in a process from which those that train are forked
+        self.drawing: Thread | None = None
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        assert isinstance(pl_module, Federated)
+        self.here, self.trainer, self.module = True, trainer, pl_module
+        if trainer.is_global_zero:
+            self.drawing = Thread(target=draw_partition, args=(self.folder, self.federation))
+            self.drawing.start()
+        for logger in trainer.loggers:
+            logger.log_hyperparams(self.config)
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if not trainer.is_global_zero:
+            return
+        write_atomically(self.folder / "config.yaml", OmegaConf.to_yaml(self.config))
+        path = self.folder / "metrics.csv"
+        if trainer.current_epoch and path.is_file():  # resumed: keep the rounds that the checkpoint has seen
+            with path.open(newline="") as file:
+                rows = [row for row in csv.DictReader(file) if None not in row.values()]  # a torn last line is left
+            self.rows = [row for row in rows if int(row["round"]) <= trainer.current_epoch]
+        self._rewrite()
+
+    def _rewrite(self) -> None:
+        path = self.folder / "metrics.csv"
+        lines = [",".join(self.rows[0]), *(",".join(row.values()) for row in self.rows)] if self.rows else []
+        write_atomically(path, "".join(line + "\n" for line in lines))
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        assert isinstance(pl_module, Federated)
+        if not trainer.is_global_zero:
+            return
+        columns = list(self.rows[0]) if self.rows else ["round", *pl_module.evaluated()]
+        columns += [name for name in pl_module.row if name not in columns and not self.rows]
+        self.rows.append({name: repr(pl_module.row.get(name, float("nan"))) for name in columns})
+        if len(self.rows) == 1:
+            self._rewrite()
+            return
+        with (self.folder / "metrics.csv").open("a") as file:
+            file.write(",".join(self.rows[-1].values()) + "\n")
+
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.status = "stopped" if trainer.interrupted else "finished"
+        if self.drawing:  # W&B's callback comes after this one and wants the figure
+            self.drawing.join()
+
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        self.finish()
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """In the process that trains, and in the one that it was forked from, which knows what the cause was."""
+        self.status = "stopped" if isinstance(exception, (KeyboardInterrupt, SIGTERMException)) else "failed"
+        if self.here:
+            self.finish()
+        else:
+            write_end(self.folder, self.config, status=self.status)
+
+    def finish(self) -> None:
+        """Write summary.json."""
+        if not self.trainer.is_global_zero:
+            return
+        rows = [row for row in self.rows if row["test_acc"] != "nan"]
+        accuracy = [float(row["test_acc"]) for row in rows]
+        seconds = sum(float(row["seconds"]) for row in self.rows)
+        theta = self.module.theta.detach().cpu().contiguous().view(torch.uint8)  # numpy knows no bfloat16
+        plan = self.federation.plan
+        summary: dict[str, Any] = {
+            "status": self.status,
+            "test_acc": accuracy[-1] if accuracy else None,
+            "best_test_acc": max(accuracy) if accuracy else None,  # of no use for a choice: that is validation's
+            **(self._validated(rows) if len(self.federation.held_out) else {}),
+            "rounds": len(self.rows),
+            "seconds": seconds,
+            "seconds_per_round": seconds / len(self.rows) if self.rows else None,
+            "processes": self.trainer.world_size,
+            "peak_rss_mb": peak_rss_mb(),
+            "tau": plan.tau,
+            "omega": plan.omega.tolist(),
+            "partition_sha256": self.federation.sha256,
+            "theta_sha256": hashlib.sha256(theta.numpy().tobytes()).hexdigest(),
+            "versions": {name: version(name) for name in PACKAGES} | {"python": sys.version.split()[0]},
+            "finished_at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+            "config": self.config,
+        }
+        write_atomically(self.folder / "summary.json", json.dumps(summary, indent=1))
+
+    @staticmethod
+    def _validated(rows: list[dict[str, str]]) -> dict[str, float | None]:
+        """The validation accuracy at the end and at its best, and the test accuracy of the first round that has it."""
+        if not rows:
+            return dict.fromkeys(("val_acc", "best_val_acc", "test_acc_at_best_val"))
+        best = max(rows, key=lambda row: float(row["val_acc"]))
+        found = {
+            "val_acc": rows[-1]["val_acc"],
+            "best_val_acc": best["val_acc"],
+            "test_acc_at_best_val": best["test_acc"],
+        }
+        return {name: float(value) for name, value in found.items()}
+
+
+def closing_table(folder: Path, summary: dict[str, Any]) -> str:
+    """What the run came to, as text."""
+    rows = {"status": summary["status"], "rounds": f"{summary['rounds']} in {duration(summary['seconds'])}"}
+    if summary["test_acc"] is not None:
+        rows["test accuracy"] = f"{100 * summary['test_acc']:.2f} %"
+    if summary.get("val_acc") is not None:
+        best = f"best {100 * summary['best_val_acc']:.2f} %, then test {100 * summary['test_acc_at_best_val']:.2f} %"
+        rows["validation"] = f"{100 * summary['val_acc']:.2f} % ({best})"
+    with (folder / "metrics.csv").open(newline="") as file:
+        right = [row["pseudo_label_acc"] for row in csv.DictReader(file)][-1:]
+    if right and right[0] != "nan":
+        rows["pseudo-labels"] = f"{100 * float(right[0]):.2f} % right"
+    several = f" in the first of {summary['processes']} processes" if summary["processes"] > 1 else ""
+    rows["peak memory"] = f"{summary['peak_rss_mb']:.0f} MB{several}"
+    rows["files"] = str(folder)
+    return "\n".join(f"{name:>14}  {value}" for name, value in rows.items())

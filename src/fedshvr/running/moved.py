@@ -1,0 +1,31 @@
+"""Configurations of runs made before the package had rooms: the same classes by their names of today."""
+
+from typing import Any
+
+OBJECTIVES = "fedshvr.algorithms.objectives."
+MOVED = {  # the beginning of a _target_; the first that fits
+    "fedshvr.objectives.base.Ramp": OBJECTIVES + "ramp.Ramp",
+    "fedshvr.objectives.": OBJECTIVES,
+    "fedshvr.corrections.": "fedshvr.algorithms.corrections.",
+    "fedshvr.aggregation.Grouped": "fedshvr.algorithms.grouped.Grouped",
+    "fedshvr.aggregation.Median": "fedshvr.algorithms.robust.Median",
+    "fedshvr.aggregation.TrimmedMean": "fedshvr.algorithms.robust.TrimmedMean",
+    "fedshvr.aggregation.": "fedshvr.algorithms.aggregation.",
+    "fedshvr.data.partition.": "fedshvr.federation.partition.",
+    "fedshvr.plan.": "fedshvr.federation.plan.",
+    "fedshvr.reporting.wandb_run.": "fedshvr.running.wandb_run.",
+}
+
+
+def as_of_today(config: Any) -> Any:
+    """The configuration with every _target_ where it is now."""
+    if isinstance(config, dict):
+        return {key: target(v) if key == "_target_" else as_of_today(v) for key, v in config.items()}
+    return [as_of_today(v) for v in config] if isinstance(config, list) else config
+
+
+def target(name: str) -> str:
+    for before, now in MOVED.items():
+        if name.startswith(before):
+            return now + name.removeprefix(before)
+    return name

@@ -1,0 +1,114 @@
+"""One W&B run per training run: online when a key is there, offline otherwise, never a prompt."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning import LightningModule, Trainer
+from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.loggers import WandbLogger
+from torch import Tensor
+
+from fedshvr.rounds.federated import Federated
+from fedshvr.running.wandb_mode import mode, silent
+
+CHUNK = 2048  # images in one forward pass
+
+
+class RunLogger(WandbLogger):
+    """Ends its W&B run with the job, so that the jobs of a sweep stay separate runs.
+
+    The run is begun where it is first written to: with several processes, in the first of them.
+    """
+
+    def finalize(self, status: str) -> None:
+        super().finalize(status)
+        if self._experiment is not None:
+            self._experiment.finish(exit_code=0 if status in ("finished", "stopped", "success") else 1)
+
+
+def make_logger(project: str, experiment: str, algorithm: str, seed: int, folder: str) -> RunLogger:
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    return RunLogger(
+        project=project,
+        group=experiment,
+        job_type=algorithm,
+        name=f"{algorithm}-{seed}",
+        tags=[experiment, algorithm],
+        save_dir=folder,
+        offline=mode() == "offline",
+        settings=silent(),
+    )
+
+
+class RunEnd(Callback):
+    """Logs the partition figure, the confusion matrix and the accuracy of each class when a run has ended."""
+
+    def __init__(self, folder: Path) -> None:
+        self.partition = folder / "partition.png"
+
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        loggers = [logger for logger in trainer.loggers if isinstance(logger, WandbLogger)]
+        if not loggers or not trainer.is_global_zero:
+            return
+        assert isinstance(pl_module, Federated)
+        classes = list(pl_module.federation.images.classes)
+        media = media_of(confusion(pl_module, len(classes)), classes, self.partition)
+        for logger in loggers:
+            logger.experiment.log(media)
+
+
+@torch.no_grad()
+def confusion(module: Federated, classes: int) -> Tensor:
+    """counts[true, predicted] over the test set at the last theta."""
+    net, (x, y) = module.bench.net, module.test_set
+    net.load(module.theta.detach(), module.server.buffers_)
+    net.module.eval()
+    predicted = torch.cat([net(part).argmax(-1) for part in x.split(CHUNK)])
+    return torch.bincount(y * classes + predicted, minlength=classes * classes).view(classes, classes).cpu()
+
+
+def media_of(counts: Tensor, classes: list[str], partition: Path) -> dict[str, Any]:
+    import wandb
+
+    total, correct = counts.sum(1).tolist(), counts.diagonal().tolist()
+    rows = [[name, c / n if n else None, n] for name, c, n in zip(classes, correct, total, strict=True)]
+    cells = [[t, p, int(counts[i, j])] for i, t in enumerate(classes) for j, p in enumerate(classes)]
+    media: dict[str, Any] = {
+        "class_accuracy": wandb.Table(columns=["class", "accuracy", "samples"], data=rows),
+        "confusion": wandb.Table(columns=["true", "predicted", "samples"], data=cells),
+        "confusion_matrix": wandb.Image(confusion_figure(counts, classes)),
+    }
+    if partition.is_file():
+        media["partition"] = wandb.Image(str(partition))
+    return media
+
+
+def confusion_figure(counts: Tensor, classes: list[str]) -> Any:
+    """Rows are the true classes; the colour is the share of the row, the number the count."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(1.8 + 0.5 * len(classes), 1.3 + 0.45 * len(classes)), layout="constrained")
+    axes = figure.subplots()
+    share = counts / counts.sum(1, keepdim=True).clamp_min(1)
+    axes.imshow(share, cmap="Blues", vmin=0, vmax=1)
+    for i in range(len(classes)):
+        for j in range(len(classes)):
+            if counts[i, j]:
+                color = "white" if share[i, j] > 0.6 else "black"
+                axes.text(j, i, str(int(counts[i, j])), ha="center", va="center", fontsize=8, color=color)
+    axes.set_xticks(range(len(classes)), classes, rotation=90 if max(map(len, classes)) > 2 else 0)
+    axes.set_yticks(range(len(classes)), classes)
+    axes.set(xlabel="predicted", ylabel="true")
+    return pil(figure)
+
+
+def pil(figure: Any) -> Any:
+    """A matplotlib figure as an image, without pyplot."""
+    from io import BytesIO
+
+    from PIL import Image
+
+    buffer = BytesIO()
+    figure.savefig(buffer, format="png", dpi=120)
+    return Image.open(buffer)

@@ -1,0 +1,57 @@
+"""Both engines make the same model for every named algorithm, also after an evaluation in between."""
+
+from collections.abc import Callable
+
+import pytest
+import ranks
+import torch
+from conftest import STACKED
+from torch import nn
+
+from fedshvr.compute.engine import rule
+from fedshvr.compute.vector import FlatNet
+from fedshvr.errors import UserError
+from fedshvr.models.cnn13 import CNN13
+from fedshvr.models.mlp import MLP
+
+MORE = {"fedmatch": ["algorithm.objective.zero_below=0.01"]}  # a model that is in evaluation mode by mistake shows
+
+
+@pytest.mark.parametrize("algorithm", STACKED)
+def test_vectorized_is_sequential_after_an_evaluation(algorithm: str) -> None:
+    one, many = (
+        ranks.theta(algorithm, 1, f"engine={engine}", *MORE.get(algorithm, []), evaluate=True)
+        for engine in ("sequential", "vectorized")
+    )
+    torch.testing.assert_close(many, one, rtol=0, atol=1e-12)
+
+
+def test_a_method_that_cannot_be_stacked_is_refused() -> None:
+    with pytest.raises(UserError, match=r"engine=vectorized: this network has batch norm .*use engine=sequential"):
+        ranks.theta("fed_ladder", 1, "engine=vectorized")
+
+
+def conv(norm: str = "group") -> nn.Module:
+    return CNN13((1, 16, 16), 3, width=0.0625, norm=norm, dropout=0.5)
+
+
+@pytest.mark.parametrize(
+    ("network", "clients", "engine"),
+    [
+        (lambda: MLP((64,), 3, [8], dropout=0.5), 2, "vectorized"),
+        (lambda: MLP((64,), 3, [8]), 1, "sequential"),  # nothing to stack
+        (lambda: nn.Sequential(MLP((64,), 3, [8]), nn.AlphaDropout(0.1)), 9, "sequential"),  # cannot be stacked
+        (lambda: conv("batch"), 9, "sequential"),
+        (conv, 9, "sequential"),  # could be, but gains nothing on a CPU
+    ],
+)
+def test_the_rule_of_auto(network: Callable[[], nn.Module], clients: int, engine: str) -> None:
+    net = FlatNet(network(), torch.device("cpu"), torch.float32)
+    net.probe(torch.randn(2, 1, 16, 16) if "features" in net.names[0] else torch.randn(2, 64))
+    assert rule(net, clients) == engine
+
+
+def test_the_default_is_the_rule_and_repeats_its_bits() -> None:
+    auto, again, chosen = (ranks.theta("fed_shvr", 1, *more) for more in ([], [], ["engine=vectorized"]))
+    assert torch.equal(auto, again)
+    assert torch.equal(auto, chosen)

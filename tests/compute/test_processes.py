@@ -1,0 +1,199 @@
+"""Processes forked from the run, as a user gets them: the same numbers, one sentence for an error, none left behind."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import QUICK, Run, command, environment
+from lightning import Trainer
+
+from fedshvr.running import run as run_module
+
+Cli = Callable[..., subprocess.CompletedProcess]
+TWO = [*QUICK, "trainer.devices=2"]
+LONG = ["rounds=1000", "partition.clients=4", "model.hidden=[16]"]
+
+
+def trained(cli: Cli, tmp_path: Path, name: str, *options: str) -> Run:
+    done = cli(*options, f"hydra.run.dir={name}")
+    assert done.returncode == 0, done.stderr
+    return Run(tmp_path / name)
+
+
+def checkpoint(run: Run) -> dict:
+    return torch.load(run.folder / "checkpoints" / "last.ckpt", weights_only=True)
+
+
+def test_two_processes_repeat_to_the_bit(cli: Cli, tmp_path: Path) -> None:
+    done = cli(*TWO, "hydra.run.dir=a")
+    assert done.returncode == 0, done.stderr
+    assert "\n2 processes of 1 thread (trainer.devices=2)\n" in done.stdout
+    assert "in the first of 2 processes" in done.stdout
+    assert all(line.startswith("round ") for line in done.stderr.splitlines()), done.stderr
+    first, again = Run(tmp_path / "a"), trained(cli, tmp_path, "b", *TWO)
+    assert first.theta == again.theta
+    assert first.timeless == again.timeless
+    assert first.summary["processes"] == 2
+    assert first.summary["status"] == "finished"
+    assert first.summary["test_acc"] == float(first.rows[-1]["test_acc"])
+    assert (first.folder / "partition.png").read_bytes()[:4] == b"\x89PNG"
+
+
+@pytest.mark.parametrize(
+    ("place", "processes"),
+    [("device", [2]), ("device", [2, 1]), ("disk", [1, 2])],
+    ids=["two", "two then one", "one then two, on disk"],
+)
+def test_the_number_of_processes_does_not_show(
+    cli: Cli, train: Callable[..., Run], tmp_path: Path, place: str, processes: list[int]
+) -> None:
+    """float64: the model and the clients' state agree to 1e-10 with those of one process, also when resumed."""
+    options = ["trainer.precision=64-true", "participation=0.7", f"client_state={place}", "ckpt_path=last"]
+    one = train(*options, folder="one")
+    for number, rounds in zip(processes, (3,) if len(processes) == 1 else (2, 3), strict=True):
+        if number == 1:
+            train(*options, f"rounds={rounds}", folder="other")
+        else:
+            trained(cli, tmp_path, "other", *TWO, *options, f"rounds={rounds}")
+    other = Run(tmp_path / "other")
+    expected, found = checkpoint(one), checkpoint(other)
+    for name, value in expected["state_dict"].items():
+        torch.testing.assert_close(found["state_dict"][name], value, rtol=0, atol=1e-10)
+    for name, value in expected["clients"].items() if place == "device" else ():
+        torch.testing.assert_close(found["clients"][name], value, rtol=0, atol=1e-10)
+    assert [row["test_acc"] for row in other.rows] == [row["test_acc"] for row in one.rows]
+
+
+@pytest.mark.parametrize("precision", ["32-true", "64-true", "bf16-mixed"])
+def test_the_data_set_is_in_memory_once(train: Callable, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is there before the fork is what clients read, so that all processes share it."""
+    built, fitted = [], []
+    build, fit = run_module.build, Trainer.fit
+    monkeypatch.setattr(run_module, "build", lambda cfg: built.append(build(cfg)) or built[-1])
+    places = lambda: [t.data_ptr() for t in (built[0][0].images.x, built[0][0].images.x_test)]  # noqa: E731
+    monkeypatch.setattr(Trainer, "fit", lambda *args, **kwargs: fitted.append(places()) or fit(*args, **kwargs))
+    train(f"trainer.precision={precision}")
+    module = built[0][1]
+    assert fitted == [[module.bench.pool.x.data_ptr(), module.test_set[0].data_ptr()]]
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["client.eta=1e30"], "error: round 1, client "),
+        (["trainer.devices=4", "partition.clients=3"], "error: trainer.devices: 4 processes for 3 clients: too many"),
+    ],
+    ids=["in all", "in one"],
+)
+def test_an_error_of_a_process_is_one_sentence(cli: Cli, tmp_path: Path, options: list[str], sentence: str) -> None:
+    done = cli(*TWO, "hydra.run.dir=a", *options)
+    assert done.returncode == 1
+    assert done.stderr.startswith(sentence)
+    assert done.stderr.count("\n") == 1
+    assert json.loads((tmp_path / "a" / "summary.json").read_text())["status"] == "failed"
+
+
+def processes_of(session: int) -> list[int]:
+    """The processes of a session that are alive."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, _, its_session = stat.read_text().rsplit(")", 1)[1].split()[:4]
+        except OSError:  # it has just ended
+            continue
+        if int(its_session) == session and state != "Z":
+            found.append(int(stat.parent.name))
+    return found
+
+
+def heed_ctrl_c() -> None:
+    """A shell lets its background jobs ignore SIGINT, and these tests may be in one."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def started(tmp_path: Path, *options: str) -> subprocess.Popen:
+    """A long run in a session of its own, after its first rounds."""
+    full = command(*TWO, *LONG, "hydra.run.dir=a", *options)
+    process = subprocess.Popen(
+        full,
+        cwd=tmp_path,
+        env=environment(),
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=heed_ctrl_c,
+    )
+    metrics, deadline = tmp_path / "a" / "metrics.csv", time.monotonic() + 120
+    while not (metrics.is_file() and metrics.read_text().count("\n") >= 3):
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.05)
+    return process
+
+
+def none_left(session: int, seconds: float = 20) -> bool:
+    deadline = time.monotonic() + seconds
+    while processes_of(session) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not processes_of(session)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("everyone", [False, True], ids=["to the run", "to its group, as Ctrl-C"])
+def test_a_stopped_run_leaves_no_process(tmp_path: Path, signum: int, everyone: bool) -> None:
+    process = started(tmp_path)
+    assert len(processes_of(process.pid)) == 3
+    (os.killpg if everyone else os.kill)(process.pid, signum)
+    assert process.wait(60) == 1
+    assert none_left(process.pid)
+    assert process.stderr is not None
+    assert "Traceback" not in process.stderr.read()
+    run = Run(tmp_path / "a")
+    assert run.summary["status"] == "stopped"
+    assert run.summary["rounds"] == len(run.rows)
+
+
+def test_a_killed_run_leaves_no_process(tmp_path: Path) -> None:
+    process = started(tmp_path)
+    process.kill()
+    process.wait()
+    assert none_left(process.pid)
+
+
+def test_a_killed_process_ends_the_run_in_one_sentence(tmp_path: Path) -> None:
+    process = started(tmp_path)
+    os.kill(max(processes_of(process.pid)), signal.SIGKILL)
+    assert process.wait(60) == 1
+    assert none_left(process.pid)
+    assert process.stderr is not None
+    assert "\nerror: process 1 of 2 was ended by SIGKILL" in process.stderr.read()
+    assert json.loads((tmp_path / "a" / "summary.json").read_text())["status"] == "failed"
+
+
+def test_a_sweep_forks_job_after_job_and_names_what_failed(cli: Cli, tmp_path: Path) -> None:
+    done = cli("-m", *TWO, "client.eta=0.01,1e30,0.02", "hydra.sweep.dir=s")
+    assert done.returncode == 1
+    assert "2 jobs finished, 1 did not" in done.stdout
+    assert "Traceback" not in done.stderr
+    statuses = {path.parent.name: json.loads(path.read_text()) for path in (tmp_path / "s").glob("*/summary.json")}
+    assert sorted(s["status"] for s in statuses.values()) == ["failed", "finished", "finished"]
+    (failed,) = (s for s in statuses.values() if s["status"] == "failed")
+    assert failed["error"].startswith("round 1, client ")
+
+
+def test_jobs_at_once_do_not_fork(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large run on two cores: two processes alone, one in each of two jobs that joblib runs at once."""
+    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
+    monkeypatch.setenv("LOKY_MAX_CPU_COUNT", "2")
+    large = ["logger=csv", "trainer=cpu", "model.hidden=[20000]", "client.epochs=6", "dry_run=true"]
+    alone = cli(*large, "hydra.run.dir=a")
+    assert "\n2 processes of 1 thread (10 clients, 2 cores); trainer.devices=1 forces one\n" in alone.stdout
+    both = cli("-m", "seed=0,1", *large, "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "hydra.sweep.dir=s")
+    assert both.returncode == 0, both.stderr
+    assert both.stdout.count("\n1 process of 1 thread (10 clients, 1 core, 2 jobs at once)\n") == 2
