@@ -55,6 +55,6 @@ MADE: dict[str, Callable[[], Objective]] = {
     "self_training": lambda: SelfTraining(1.0, 0.4, RAMP),
     "self_training_keep": lambda: SelfTraining(1.0, 0.4, RAMP, keep=True),
     "label_propagation": lambda: LabelPropagation(1.0, 0.9, 3, 5, 10, RAMP),
-    "ladder": lambda: Ladder(1.0, 0.3, [10.0, 1.0, 0.1], 1.0, RAMP),
+    "ladder": lambda: Ladder(1.0, 0.3, 0.5, [10.0, 1.0, 0.1], 1.0, RAMP),
 }
 STACKED = [name for name in MADE if name != "ladder"]  # it has batch norm

@@ -19,7 +19,7 @@ CPU = torch.device("cpu")
 
 
 def ladder(noise: float = 0.0, lambdas: tuple[float, ...] = (5.0, 3.0)) -> Ladder:
-    objective = Ladder(2.0, noise, list(lambdas), 4.0, Ramp(0))
+    objective = Ladder(2.0, noise, noise, list(lambdas), 4.0, Ramp(0))
     objective.begin_round(0)
     return objective
 
@@ -73,12 +73,12 @@ def test_the_gradient_flows_through_the_clean_pass_and_the_noisy_one() -> None:
 
 def test_the_noise_is_that_of_the_numbers_and_only_in_the_noisy_pass() -> None:
     """Of two images batch norm makes opposites, so their sum is that of their noise."""
-    net = LadderNet(MLP((1, 50, 40), 3, hidden=[2000]), noise=0.3)
+    net = LadderNet(MLP((1, 50, 40), 3, hidden=[2000]), noise=0.3, image_noise=0.9)
     x, numbers = torch.zeros(2, 1, 50, 40), torch.rand(3, 2, generator=torch.Generator().manual_seed(0)).double()
     (_, clean), (logits, noisy), (again, _) = (net.watch(net, x, n) for n in (None, numbers, numbers))
     assert not clean[0].z.any()
-    for layer in noisy[:2]:
-        assert layer.z.sum(0).std().item() == pytest.approx(0.3 * sqrt(2), rel=0.05)
+    for layer, noise in zip(noisy, (0.9, 0.3), strict=False):
+        assert layer.z.sum(0).std().item() == pytest.approx(noise * sqrt(2), rel=0.05)
     assert torch.equal(logits, again)
     assert not torch.equal(net(x), logits)
 
@@ -87,8 +87,8 @@ def test_the_layers_of_an_mlp_and_of_another_network() -> None:
     stages = stages_of(MLP((4,), 3, hidden=[6, 5], dropout=0.5))
     kinds = [[type(layer).__name__ for layer in stage] for stage in stages]
     assert kinds == [["Linear"], ["ReLU", "Dropout", "Linear"], ["ReLU", "Dropout", "Linear"]]
-    assert [len(a[0]) for a in LadderNet(MLP((4,), 3, hidden=[6, 5]), 0.3).a] == [4, 6, 5, 3]
-    other = LadderNet(nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 3)), 0.3)
+    assert [len(a[0]) for a in LadderNet(MLP((4,), 3, hidden=[6, 5]), 0.3, 0.3).a] == [4, 6, 5, 3]
+    other = LadderNet(nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 3)), 0.3, 0.3)
     assert [len(a[0]) for a in other.a] == [3]
     assert other(torch.randn(5, 1, 4, 4)).shape == (5, 3)
 
@@ -117,9 +117,15 @@ def test_the_clean_pass_moves_the_statistics_and_evaluation_uses_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "valid"), [("noise", -1, "at least 0"), ("top", -1, "at least 0"), ("lambdas", [], "a list")]
+    ("option", "value", "valid"),
+    [
+        ("noise", -1, "at least 0"),
+        ("image_noise", -1, "at least 0"),
+        ("top", -1, "at least 0"),
+        ("lambdas", [], "a list"),
+    ],
 )
 def test_bad_options_are_refused(option: str, value: object, valid: str) -> None:
-    options = {"weight": 1.0, "noise": 0.3, "lambdas": [1.0], "top": 1.0, "ramp": Ramp(0)}
+    options = {"weight": 1.0, "noise": 0.3, "image_noise": 0.3, "lambdas": [1.0], "top": 1.0, "ramp": Ramp(0)}
     with pytest.raises(UserError, match=rf"algorithm\.objective\.{option}=.*: must be {valid}"):
         Ladder(**options | {option: value})

@@ -17,28 +17,31 @@ class Ladder(Objective):
     """CE(L_k; z~) + w(t) sum_l lambda_l mean |z^l - (e^l - mean^l) / std^l|^2, l = 0 (the image) .. L (the logits).
 
     clean pass:  z^l = BN(W^l h^(l-1)) with mean^l and std^l;  z^0 = the image, mean^0 = 0, std^0 = 1
-    noisy pass:  z~^l = BN(W^l h~^(l-1)) + noise N(0, I);  h^l = ReLU(z^l + beta^l), logits gamma (z^L + beta^L)
+    noisy pass:  z~^l = BN(W^l h~^(l-1)) + noise N(0, I);  z~^0 = z^0 + image_noise N(0, I)
+    in both:     h^l = ReLU(z^l + beta^l), logits gamma (z^L + beta^L)
     estimates:   e^l = (z~^l - m(u^l)) s(u^l) + m(u^l), unit by unit;  u^L = BN(softmax), u^l = BN(V^(l+1) e^(l+1))
                  m(u) = a1 sigmoid(a2 u + a3) + a4 u + a5,  s(u) = a6 sigmoid(a7 u + a8) + a9 u + a10
     The gradient flows through both passes, as published; beta, gamma, V and a are part of theta; the clean pass is what
     is tested. A network other than the MLP is one layer: its logits alone are denoised (the Gamma variant), and noise
     is added there and to the image. Labelled and unlabelled images are one population for batch norm and are all
-    denoised (in the public code two, and the unlabelled alone). Published with Adam, and with MNIST in [0, 1]: there
-    lambda_0 = 1000 is 1000 (.3081)^2 = 95 here, where images have variance 1, and the image's noise is weaker.
+    denoised (in the public code two, and the unlabelled alone). Published with Adam, and with MNIST in [0, 1], standard
+    deviation .3081: lambda_0 = 1000 and the noise 0.3 there are 1000 (.3081)^2 = 95 and 0.3 / .3081 = 0.97 here.
     """
 
     parts = ("labeled", "unlabeled")
 
-    def __init__(self, weight: float, noise: float, lambdas: list[float], top: float, ramp: Ramp) -> None:
+    def __init__(
+        self, weight: float, noise: float, image_noise: float, lambdas: list[float], top: float, ramp: Ramp
+    ) -> None:
         super().__init__(weight, ramp)
-        for name, value in (("noise", noise), ("top", top)):
+        for name, value in (("noise", noise), ("image_noise", image_noise), ("top", top)):
             check(value >= 0, f"algorithm.objective.{name}={value}: must be at least 0")
         valid = len(lambdas) > 0 and min(lambdas) >= 0
         check(valid, f"algorithm.objective.lambdas={list(lambdas)}: must be a list of numbers of at least 0")
-        self.noise, self.lambdas, self.top = noise, list(lambdas), top
+        self.noise, self.image_noise, self.lambdas, self.top = noise, image_noise, list(lambdas), top
 
     def wrap(self, network: nn.Module) -> nn.Module:
-        self.ladder = LadderNet(network, self.noise)
+        self.ladder = LadderNet(network, self.noise, self.image_noise)
         return self.ladder
 
     def draw(self, draws: Draws, steps: int, labeled: int, unlabeled: int) -> dict[str, Tensor]:

@@ -24,9 +24,9 @@ class Layer(NamedTuple):
 class LadderNet(nn.Module):
     """The network in stages, each an activation and a linear map, with batch norm in between; and the decoder."""
 
-    def __init__(self, network: nn.Module, noise: float) -> None:
+    def __init__(self, network: nn.Module, noise: float, image_noise: float) -> None:
         super().__init__()
-        self.stages, self.noise = nn.ModuleList(stages_of(network)), noise
+        self.stages, self.noise, self.image_noise = nn.ModuleList(stages_of(network)), noise, image_noise
         widths = [head_of(stage).out_features for stage in self.stages]
         self.norms = nn.ModuleList(nn.BatchNorm1d(n, affine=False) for n in widths)
         self.beta = nn.ParameterList(torch.zeros(n) for n in widths)
@@ -55,7 +55,9 @@ class LadderNet(nn.Module):
         return self.gamma * (layers[-1].z + self.beta[-1])
 
     def corrupt(self, z: Tensor, layer: int) -> Tensor:
-        return z if self.numbers is None else z + self.noise * normals(self.numbers[layer], z)
+        if self.numbers is None:
+            return z
+        return z + (self.noise if layer else self.image_noise) * normals(self.numbers[layer], z)
 
     def denoise(self, logits: Tensor, clean: list[Layer], noisy: list[Layer]) -> list[Tensor]:
         """The cost of each layer that is denoised, the lowest first."""
