@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from matplotlib.axes import Axes
 
-from fedshvr.data import partition_figure
+from fedshvr.federation import partition_figure
 from fedshvr.federation.partition import class_counts, iid, mismatch
 
 Y = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 500))
