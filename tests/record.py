@@ -4,11 +4,13 @@ python tests/record.py writes tests/recorded.json: only when numbers are meant t
 The last bits of a product depend on the processor and on torch, so the file names both: see `agrees`.
 """
 
+import hashlib
 import json
 import math
 import platform
 import sys
 import tempfile
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -89,7 +91,21 @@ def machine() -> dict[str, str]:
     lines = info.read_text().splitlines() if info.is_file() else []
     models = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
     cpu = models[0] if models else platform.processor() or platform.machine()
-    return {"cpu": cpu, "capability": torch.backends.cpu.get_cpu_capability(), "torch": torch.__version__}
+    known = {"cpu": cpu, "capability": torch.backends.cpu.get_cpu_capability(), "torch": torch.__version__}
+    return known | {"products": last_bits()}
+
+
+def last_bits() -> str:
+    """A digest of some products: processors of one name may differ in how they add up."""
+    rng, digest = torch.Generator().manual_seed(0), hashlib.sha256()
+    for dtype, (n, rows, inner, cols) in product(
+        (torch.float32, torch.float64), ((1, 16, 64, 16), (4, 10, 64, 16), (1, 32, 784, 200), (1, 16, 64, 5000))
+    ):
+        a, b = (torch.rand(shape, dtype=dtype, generator=rng) for shape in ((n, rows, inner), (n, inner, cols)))
+        digest.update(torch.bmm(a, b).log_softmax(-1).exp().numpy().tobytes())
+    images, filters = (torch.rand(shape, generator=rng) for shape in ((8, 3, 16, 16), (8, 3, 3, 3)))
+    digest.update(torch.conv2d(images, filters).numpy().tobytes())
+    return digest.hexdigest()
 
 
 def agrees(case: str, run: Run, recorded: dict) -> bool | None:
