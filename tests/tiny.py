@@ -55,6 +55,14 @@ def network(dropout: float = 0.0) -> MLP:
     return MLP((1, SIDE, SIDE), CLASSES, hidden=[7], dropout=dropout).double()
 
 
+class BatchNormed(nn.Sequential):
+    """A convolution with batch norm (its running mean comes first among the buffers) and dropout."""
+
+    def __init__(self) -> None:
+        head = nn.Linear(6 * (SIDE - 2) ** 2, CLASSES)
+        super().__init__(nn.Conv2d(1, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.Flatten(), nn.Dropout(0.3), head)
+
+
 def federated(
     objective: Objective,
     correction: Correction | None = None,

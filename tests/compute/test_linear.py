@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from objectives.test_every_objective import MADE, BatchNormed
-from tiny import CLASSES, LOCAL, SIDE, federated, fit, train
+from methods import MADE, STACKED
+from tiny import CLASSES, LOCAL, SIDE, BatchNormed, federated, fit, train
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
@@ -16,7 +16,6 @@ from fedshvr.compute import linear
 from fedshvr.compute.vector import FlatNet
 from fedshvr.rounds.federated import Federated
 
-REFUSED = ("ladder", "vectorized")  # it has batch norm
 FACTORED, PLAIN = 0, 1 << 40  # values of linear.LARGE under which a client alone does one or the other
 
 
@@ -158,7 +157,7 @@ def test_a_stack_under_autocast_is_one_client_after_another() -> None:
 @pytest.mark.parametrize("correction", [Correction, ControlVariates])
 @pytest.mark.parametrize(
     ("name", "engine"),
-    [(name, engine) for name in MADE for engine in ("sequential", "vectorized") if (name, engine) != REFUSED],
+    [*((name, "sequential") for name in MADE), *((name, "vectorized") for name in STACKED)],
 )
 def test_a_step_that_waits_is_the_same_step(
     name: str, engine: str, correction: type[Correction], monkeypatch: pytest.MonkeyPatch

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import tiny
 import torch
-from torch import Tensor, nn, softmax
+from torch import Tensor, softmax
 
 from fedshvr.algorithms.objectives.fedsem import FedSem
 from fedshvr.algorithms.objectives.hard_pseudo_label import HardPseudoLabel
@@ -84,7 +84,8 @@ def test_a_labelling_in_the_round_sees_the_clients_batch_norm_and_leaves_it_trai
             assert network.training
             return super().loss(net, batch, state)
 
-    network = BatchNormed().double()
+    torch.manual_seed(0)
+    network = tiny.BatchNormed().double()
     objective = Watched(1.0, 0.75, 0.1, Ramp(0), relabel="epoch")
     module = tiny.fit(objective, rounds=1, model=network, local=replace(tiny.LOCAL, epochs=2))
     (*start, first, second, third) = seen
@@ -128,10 +129,3 @@ def test_fedsem_labels_once_from_the_view_asked_for() -> None:
 def test_an_unknown_choice_is_refused(option: str, value: str) -> None:
     with pytest.raises(UserError, match=rf"algorithm\.objective\.{option}={value}: must be one of"):
         SoftPseudoLabel(1.0, 0.75, 0.1, Ramp(0), **{option: value})
-
-
-class BatchNormed(nn.Sequential):
-    def __init__(self) -> None:
-        torch.manual_seed(0)
-        head = nn.Linear(6 * (tiny.SIDE - 2) ** 2, tiny.CLASSES)
-        super().__init__(nn.Conv2d(1, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.Flatten(), nn.Dropout(0.3), head)

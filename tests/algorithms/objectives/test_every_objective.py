@@ -3,8 +3,7 @@
 import pytest
 import torch
 from methods import MADE, STACKED
-from tiny import CLASSES, SIDE, fit, hidden, images
-from torch import nn
+from tiny import BatchNormed, fit, hidden, images
 from torch.utils._pytree import tree_map
 
 from fedshvr.algorithms.aggregation import Normalized
@@ -73,11 +72,3 @@ def test_dropout_and_batch_norm(name: str) -> None:
     assert torch.isfinite(modules[0].theta).all()
     assert torch.equal(modules[0].theta, modules[1].theta)
     assert modules[0].server.buffers_[:6].abs().sum() > 0
-
-
-class BatchNormed(nn.Sequential):
-    """A convolution with batch norm (its running mean comes first among the buffers) and dropout."""
-
-    def __init__(self) -> None:
-        head = nn.Linear(6 * (SIDE - 2) ** 2, CLASSES)
-        super().__init__(nn.Conv2d(1, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.Flatten(), nn.Dropout(0.3), head)
