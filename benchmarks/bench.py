@@ -50,6 +50,7 @@ def main() -> None:
         results["rows"] |= rows
         results.setdefault("shares", {}).update(dict.fromkeys(rows, shares))
         save(options.out, results)
+    results = load(options.out)  # as anyone else reads it
     print_table(results)
     if options.out == RESULTS and not options.quick:
         write_page(results)

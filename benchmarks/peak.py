@@ -11,6 +11,7 @@ from loops import MNIST, Workload, network, synthetic
 from ours import federated, here
 
 from fedshvr.compute.cpu import keep_freed_memory
+from fedshvr.rounds.options import Compute
 from fedshvr.running.folder import peak_rss_mb
 
 CEILING = 12 << 30  # bytes of address space: a run that wants more ends here, before the machine does
@@ -21,8 +22,8 @@ def main(clients: int, hidden: int, method: str) -> None:
     torch.set_num_threads(1)
     keep_freed_memory()  # as src/train.py does
     work = Workload("peak", clients, 32, MNIST, hidden, 32)
-    module = federated(work, *synthetic(work), network(work), method, engine="sequential")
-    module.client_state = "disk"
+    module = federated(work, *synthetic(work), network(work), method)
+    module.compute = Compute(engine="sequential", client_state="disk")
     with tempfile.TemporaryDirectory() as folder:
         module.state_folder = Path(folder)
         seconds = here(module, 2)

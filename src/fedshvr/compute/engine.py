@@ -13,6 +13,7 @@ from fedshvr.compute.vector import FlatNet
 from fedshvr.errors import check
 
 ENGINES = ("auto", "sequential", "vectorized", "measure")
+FEWEST = 4  # clients whose stack is faster than one after another on a CPU, whatever the hidden layer's size
 STACK_BYTES = 256 << 20  # clients are stacked in groups whose parameters fit here
 
 Work = Callable[[list[int], bool], Any]  # these clients' round, as one stack or not -> their Update
@@ -53,12 +54,14 @@ def vectorizable(net: FlatNet) -> bool:
 def rule(net: FlatNet, clients: int) -> str:
     """engine=auto: by what is known before the first step, never by the clock, so that a command repeats its bits.
 
-    Clients are stacked if there are several and the network can be, except for convolutions on a CPU: those of a stack
-    become one grouped convolution, which is no faster there (docs/performance.md).
+    Clients are stacked if the network can be and there are several: on a CPU at least FEWEST, and no convolutions: those
+    of a stack become one grouped convolution, which is often slower there (docs/performance.md).
     """
-    convolutional = any(isinstance(m, _ConvNd) for m in net.module.modules())
-    slow = convolutional and net.theta.device.type == "cpu"
-    return "vectorized" if clients > 1 and vectorizable(net) and not slow else "sequential"
+    if net.theta.device.type != "cpu":
+        worth = clients > 1
+    else:
+        worth = clients >= FEWEST and not any(isinstance(m, _ConvNd) for m in net.module.modules())
+    return "vectorized" if worth and vectorizable(net) else "sequential"
 
 
 def pick_engine(name: str, net: FlatNet, clients: int) -> Engine:
