@@ -54,8 +54,8 @@ def vectorizable(net: FlatNet) -> bool:
 def rule(net: FlatNet, clients: int) -> str:
     """engine=auto: by what is known before the first step, never by the clock, so that a command repeats its bits.
 
-    Clients are stacked if the network can be and there are several: on a CPU at least FEWEST, and no convolutions: those
-    of a stack become one grouped convolution, which is often slower there (docs/performance.md).
+    Clients are stacked if the network can be and there are several: on a CPU at least FEWEST, and no convolutions:
+    those of a stack become one grouped convolution, which is often slower there (docs/performance.md).
     """
     if net.theta.device.type != "cpu":
         worth = clients > 1
