@@ -43,7 +43,24 @@ def test_what_a_checkpoint_named_survives_later_writes(tmp_path: Path) -> None:
     assert second.get([2]).eq(0).all()
 
 
+def test_what_the_checkpoint_before_the_last_named_survives_too(tmp_path: Path) -> None:
+    path = tmp_path / "c_k.bin"
+    table = DiskTable([0, 1], 2, CPU, torch.float32, path, 2)
+    saved = []
+    for value in (1.0, 2.0, 3.0, 4.0, 5.0):
+        table.put([0, 1], torch.full((2, 2), value))
+        table.put([1], torch.full((1, 2), value + 0.5))
+        saved.append([table.saved(k).clone() for k in (0, 1)])
+        table.commit()
+        table.put([0, 1], torch.full((2, 2), -1.0))
+        for back, names in zip((value, value - 1), reversed(saved[-2:]), strict=False):
+            found = DiskTable([0, 1], 2, CPU, torch.float32, path, 2)
+            for k in (0, 1):
+                found.restore(k, names[k])
+            assert found.get([0, 1]).tolist() == [[back] * 2, [back + 0.5] * 2]
+
+
 def test_an_unwritten_file_takes_no_room(tmp_path: Path) -> None:
     DiskTable(list(range(1000)), 4_000_000, CPU, torch.float32, tmp_path / "c_k.bin", 1000)
-    assert (tmp_path / "c_k.bin").stat().st_size == 2 * 1000 * 4_000_000 * 4
+    assert (tmp_path / "c_k.bin").stat().st_size == 3 * 1000 * 4_000_000 * 4
     assert (tmp_path / "c_k.bin").stat().st_blocks * 512 < 1 << 20

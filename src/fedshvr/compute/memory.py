@@ -49,10 +49,10 @@ class Table:
 
 
 class DiskTable(Table):
-    """Rows in a file of the run folder, two slots each: writes never touch the slot that the last checkpoint names.
+    """Rows in a file of the run folder, three slots each: writes never touch what the last two checkpoints name.
 
     So a checkpoint holds one number a client, and a killed run finds its rows as that checkpoint left them. The file is
-    sparse until written, and shared by all ranks.
+    sparse until written, and shared by all ranks. The third slots lie behind the others, where files of 0.1.0 end.
     """
 
     def __init__(
@@ -64,8 +64,9 @@ class DiskTable(Table):
         path.parent.mkdir(parents=True, exist_ok=True)
         self.file = os.open(path, os.O_RDWR | os.O_CREAT)
         self.slot = dict.fromkeys(clients, -1)  # -1: never written, zero
-        self.committed = dict(self.slot)
-        os.truncate(path, 2 * total * self.bytes)
+        self.committed = [dict(self.slot), dict(self.slot)]  # of the last checkpoint and of the one before
+        self.total = total
+        os.truncate(path, 3 * total * self.bytes)
 
     def get(self, clients: list[int]) -> Tensor:
         values = torch.zeros(len(clients), self.width, dtype=self.dtype)
@@ -78,22 +79,26 @@ class DiskTable(Table):
 
     def put(self, clients: list[int], values: Tensor) -> None:
         for k, value in zip(clients, values.cpu(), strict=True):
-            self.slot[k] = 0 if self.committed[k] != 0 else 1
+            self.slot[k] = next(slot for slot in range(3) if all(slot != named[k] for named in self.committed))
             view, done = memoryview(value.contiguous().numpy()).cast("B"), 0
             while done < self.bytes:
                 done += os.pwrite(self.file, view[done:], self._offset(k) + done)
 
     def _offset(self, client: int) -> int:
-        return (2 * client + self.slot[client]) * self.bytes
+        slot = self.slot[client]
+        return (2 * client + slot if slot < 2 else 2 * self.total + client) * self.bytes
 
     def saved(self, client: int) -> Tensor:
         return torch.tensor([self.slot[client]])
 
     def restore(self, client: int, saved: Tensor) -> None:
-        self.slot[client] = self.committed[client] = int(saved)
+        self.slot[client] = int(saved)
+        for named in self.committed:
+            named[client] = int(saved)
 
     def commit(self) -> None:
-        self.committed = dict(self.slot)
+        os.fsync(self.file)
+        self.committed = [dict(self.slot), self.committed[0]]
 
     def in_memory(self) -> Tensor | None:
         return None

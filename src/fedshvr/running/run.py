@@ -6,6 +6,7 @@ import os
 import sys
 import traceback
 import warnings
+from contextlib import nullcontext
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, cast
@@ -16,7 +17,7 @@ from hydra.errors import InstantiationException
 from hydra.types import RunMode
 from hydra.utils import instantiate
 from lightning import Trainer
-from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+from lightning.pytorch.callbacks import Callback
 from omegaconf import DictConfig, OmegaConf
 
 from fedshvr.compute.cpu import keep_freed_memory
@@ -30,6 +31,7 @@ from fedshvr.federation.held_out import hold_out, of_the_rest
 from fedshvr.federation.plan import make_plan
 from fedshvr.rounds.federated import Federated
 from fedshvr.rounds.options import Compute, Measures, Method, ServerRule, grouped
+from fedshvr.running.checkpoints import Checkpoints, EachRound, newest
 from fedshvr.running.cores import lay_out
 from fedshvr.running.folder import (
     RunFolder,
@@ -41,8 +43,10 @@ from fedshvr.running.folder import (
     write_end,
     write_partition,
 )
+from fedshvr.running.lock import Locked, locked
 from fedshvr.running.profiling import Profile
 from fedshvr.running.progress import Progress
+from fedshvr.running.same_run import SameRun
 from fedshvr.running.wandb_run import RunEnd
 
 
@@ -61,7 +65,8 @@ def run(cfg: DictConfig) -> float | None:
         print(f"{folder}: finished before, skipped")
         return score(before)
     try:
-        return _run(cfg, config, "last" if sweep else cfg.ckpt_path)
+        with locked(folder) if rank_zero() and not cfg.dry_run else nullcontext():
+            return _run(cfg, config, "last" if sweep else cfg.ckpt_path)
     except Exception as raised:
         error = raised.__cause__ if isinstance(raised, InstantiationException) and raised.__cause__ else raised
         one_sentence = isinstance(error, (UserError, Diverged))
@@ -69,7 +74,8 @@ def run(cfg: DictConfig) -> float | None:
             sys.exit(f"error: {error}") if one_sentence else None
             raise
         print(f"{folder}: failed: {error}" if one_sentence else traceback.format_exc(), file=sys.stderr)
-        write_end(folder, config, status="failed", error=str(error))
+        if not isinstance(error, Locked):
+            write_end(folder, config, status="failed", error=str(error))
         return None
 
 
@@ -88,18 +94,13 @@ def _run(cfg: DictConfig, config: dict[str, Any], ckpt_path: str | None) -> floa
         return None
     module.state_folder = folder
     files = RunFolder(folder, federation, config)
-    checkpoints = ModelCheckpoint(
-        folder / "checkpoints",
-        save_top_k=0,
-        save_last=True,
-        every_n_epochs=cfg.checkpoint_every,
-        save_on_train_epoch_end=True,
-    )
+    checkpoints = EachRound(folder / "checkpoints", cfg.checkpoint_every)
     callbacks: list[Callback] = [files, Progress(cfg.rounds), RunEnd(folder), checkpoints]
+    callbacks.append(SameRun(config, cfg.resume_anyway))
     if cfg.profile:
         callbacks.insert(0, Profile())
     loggers = instantiate(cfg.logger) if rank_zero() else []
-    own = {"logger": loggers or False, "callbacks": callbacks, "default_root_dir": folder}
+    own = {"logger": loggers or False, "callbacks": callbacks, "default_root_dir": folder, "plugins": Checkpoints()}
     trainer: Trainer = instantiate(cfg.trainer, **own, **layout.trainer_options())
     with trainer.precision_plugin.tensor_init_context():
         federation.cast(torch.get_default_dtype())
@@ -149,8 +150,7 @@ def resume_path(ckpt_path: str | None, folder: Path) -> str | None:
     if ckpt_path != "last":
         check(Path(ckpt_path).is_file(), f"ckpt_path={ckpt_path}: there is no such file; give a path or 'last'")
         return ckpt_path
-    last = folder / "checkpoints" / "last.ckpt"
-    if last.is_file():
+    if last := newest(folder / "checkpoints"):
         return str(last)
     if rank_zero():
         print(f"ckpt_path=last: no checkpoint in {folder} yet, starting from round 1")

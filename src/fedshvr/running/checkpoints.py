@@ -1,0 +1,146 @@
+"""Checkpoint files: written whole or not at all, the last two kept, and never believed without their digest."""
+
+import hashlib
+import os
+import pickle
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning import LightningModule, Trainer
+from lightning.fabric.plugins import CheckpointIO
+from lightning.pytorch.callbacks import Checkpoint
+from torch import Tensor
+
+from fedshvr.errors import UserError
+
+LAST, BEFORE = "last.ckpt", "before_last.ckpt"
+DIGEST = "sha256"
+
+
+class Damaged(Exception):
+    """A file that is not a checkpoint as it was written."""
+
+
+class EachRound(Checkpoint):
+    """Saves last.ckpt every so many rounds, and at the end.
+
+    Lightning's own ModelCheckpoint(save_top_k=0, save_last=True) saves nothing before the end since 2.6.
+    """
+
+    def __init__(self, folder: Path, every: int) -> None:
+        self.path, self.every, self.saved = folder / LAST, every, 0
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if (trainer.current_epoch + 1) % self.every == 0:
+            self.save(trainer, trainer.current_epoch + 1)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self.saved != trainer.current_epoch:
+            self.save(trainer, trainer.current_epoch)
+
+    def save(self, trainer: Trainer, rounds: int) -> None:
+        self.saved = rounds
+        trainer.save_checkpoint(self.path)
+
+
+class Checkpoints(CheckpointIO):
+    """For the Trainer's `plugins`. The one before the last steps in where the last one is damaged."""
+
+    def __init__(self) -> None:
+        self.damaged: Path | None = None  # what was found so: it must not take the place of a sound one
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            with temporary.open("wb") as file:
+                torch.save(checkpoint | {DIGEST: digest(checkpoint)}, file)
+                file.flush()
+                os.fsync(file.fileno())
+            if path.name == LAST and path.is_file() and path != self.damaged:
+                path.replace(path.with_name(BEFORE))
+            temporary.replace(path)
+            self.damaged = None
+        finally:
+            temporary.unlink(missing_ok=True)
+        flush_folder(path.parent)
+
+    def load_checkpoint(
+        self, path: str | Path, map_location: Any = None, weights_only: bool | None = None
+    ) -> dict[str, Any]:
+        path = Path(path)
+        try:
+            return read(path)
+        except Damaged as damage:
+            before = path.with_name(BEFORE)
+            if path.name != LAST or not before.is_file():
+                raise UserError(f"ckpt_path={path}: {damage}") from None
+            self.damaged = path
+            print(f"{path}: {damage}; going on from {BEFORE}", file=sys.stderr, flush=True)
+        try:
+            return read(before)
+        except Damaged as damage:
+            raise UserError(f"ckpt_path={path}: neither it nor {BEFORE} can be used: {damage}") from None
+
+    def remove_checkpoint(self, path: str | Path) -> None:
+        Path(path).unlink(missing_ok=True)
+
+
+def newest(folder: Path) -> Path | None:
+    """The last checkpoint of a folder; the one before it where a run was killed between two renames."""
+    return next((folder / name for name in (LAST, BEFORE) if (folder / name).is_file()), None)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """A checkpoint whose content is what was written; nothing but tensors, numbers and text is unpickled."""
+    try:
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        reason = str(error).split("\n")[0].split(". ")[0]
+        raise Damaged(f"it holds more than tensors, numbers and text, and is not read ({reason})") from None
+    except Exception as error:  # whatever a reader of archives may meet in a torn file
+        raise Damaged(f"it is torn or no checkpoint ({type(error).__name__})") from None
+    if not isinstance(checkpoint, dict) or "state_dict" not in checkpoint:
+        raise Damaged("it is no checkpoint")
+    noted = checkpoint.pop(DIGEST, None)  # none before 0.2.0
+    if noted is not None and noted != digest(checkpoint):
+        raise Damaged("its content is not what was written")
+    return checkpoint
+
+
+def digest(checkpoint: Any) -> str:
+    """SHA-256 of all that a checkpoint holds."""
+    sha = hashlib.sha256()
+    _add(sha, checkpoint)
+    return sha.hexdigest()
+
+
+def _add(sha: Any, value: Any) -> None:
+    if isinstance(value, dict):
+        sha.update(b"{")
+        for key, item in value.items():
+            sha.update(repr(key).encode())
+            _add(sha, item)
+    elif isinstance(value, (list, tuple)):
+        sha.update(b"[")
+        for item in value:
+            _add(sha, item)
+    elif isinstance(value, Tensor):
+        sha.update(f"{value.dtype} {tuple(value.shape)}".encode())
+        flat = value.detach().cpu().contiguous().view(-1)
+        if flat.numel():
+            sha.update(memoryview(flat.view(torch.uint8).numpy()))
+    else:
+        sha.update(repr(value).encode())
+
+
+def flush_folder(folder: Path) -> None:
+    """A rename is on disk when its folder is."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
