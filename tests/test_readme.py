@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pictures
 import pytest
 from conftest import ROOT, environment
 
@@ -32,6 +33,8 @@ def cost(line: str) -> list[pytest.MarkDecorator]:
 
 @pytest.mark.parametrize("line", [pytest.param(line, marks=cost(line)) for line in commands()])
 def test_the_command_runs(line: str, tmp_path: Path) -> None:
+    if "pictures" in line:
+        pictures.write_parts(tmp_path / "pictures", train=20, test=4)
     _, script, *arguments = shlex.split(line)
     short = [] if "--help" in arguments or "report" in script else SHORT
     if any(name in line for name in REAL_DATA):

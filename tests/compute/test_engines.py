@@ -6,7 +6,7 @@ import pytest
 import ranks
 import torch
 from conftest import STACKED
-from torch import nn
+from torch import Tensor, nn
 
 from fedshvr.compute.engine import rule
 from fedshvr.compute.vector import FlatNet
@@ -31,6 +31,17 @@ def test_a_method_that_cannot_be_stacked_is_refused() -> None:
         ranks.theta("fed_ladder", 1, "engine=vectorized")
 
 
+class Recurrent(nn.Module):
+    """Reads its 64 numbers one after another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cells = nn.GRU(1, 3, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.cells(x[:, :, None])[0][:, -1]
+
+
 def conv(norm: str = "group") -> nn.Module:
     return CNN13((1, 16, 16), 3, width=0.0625, norm=norm, dropout=0.5)
 
@@ -43,6 +54,7 @@ def conv(norm: str = "group") -> nn.Module:
         (lambda: nn.Sequential(MLP((64,), 3, [8]), nn.AlphaDropout(0.1)), 9, "sequential"),  # cannot be stacked
         (lambda: conv("batch"), 9, "sequential"),
         (conv, 9, "sequential"),  # could be, but is often slower on a CPU
+        (Recurrent, 9, "sequential"),  # vmap does not know nn.GRU
     ],
 )
 def test_the_rule_of_auto(network: Callable[[], nn.Module], clients: int, engine: str) -> None:

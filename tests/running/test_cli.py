@@ -27,7 +27,7 @@ def test_help_names_the_options(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("argument", "valid"),
     [
-        ("data=imagenet", "cifar10, cifar10_features, digits, fashion_mnist, mnist"),
+        ("data=imagenet", "digits, fashion_mnist, huggingface, image_folder, mnist, npz, torchvision"),
         ("partition=random", "dirichlet, iid, mismatch, two_class_labels"),
         ("algorithm=fedsgd", "fed_mt"),
     ],

@@ -18,11 +18,13 @@ BEFORE = [(now, before) for before, now in MOVED.items()]
 
 
 def as_before(config: Any) -> Any:
-    """As 0.1.0 wrote it before the move."""
+    """As 0.1.0 wrote it before the move, when data had no _target_."""
     text = json.dumps(config)
     for now, before in BEFORE:
         text = re.sub(rf'("_target_": "){re.escape(now)}', rf"\g<1>{before}", text)
-    return json.loads(text)
+    tree = json.loads(text)
+    del tree["data"]["_target_"]
+    return tree
 
 
 def targets(config: Any) -> list[str]:

@@ -47,8 +47,8 @@ def vectorized(work: Work, clients: Clients) -> Iterator[Any]:
 
 
 def vectorizable(net: FlatNet) -> bool:
-    """Networks that keep statistics (batch norm) or draw from torch's generator train one client at a time."""
-    return not net.random and not any(True for _ in net.module.buffers())
+    """Networks that keep statistics (batch norm), draw from torch's generator or do what vmap cannot go alone."""
+    return not net.random and not any(True for _ in net.module.buffers()) and net.stacks()
 
 
 def rule(net: FlatNet, clients: int) -> str:
@@ -72,8 +72,8 @@ def pick_engine(name: str, net: FlatNet, clients: int) -> Engine:
         return Measure() if vectorizable(net) else sequential
     check(
         name != "vectorized" or vectorizable(net),
-        "engine=vectorized: this network has batch norm or random layers other than dropout; use engine=sequential, "
-        "or change the model",
+        "engine=vectorized: this network has batch norm or random layers other than dropout, or does what vmap cannot; "
+        "use engine=sequential, or change the model",
     )
     return {"sequential": sequential, "vectorized": vectorized}[name]
 

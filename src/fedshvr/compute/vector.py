@@ -65,6 +65,7 @@ class FlatNet:
         self.linears = FactoredLayers(self.module)
         self.masks = Masks(self.module)
         self.random = False  # does a layer draw from torch's generator?
+        self.probed: Tensor | None = None  # a few samples to try things on
         self._buffers = {n: b for n, b in self.module.named_buffers() if b.is_floating_point()}
 
     @property
@@ -104,9 +105,23 @@ class FlatNet:
 
     def probe(self, x: Tensor) -> None:
         """Find out with a few images whether the network has random layers beside dropout."""
+        self.probed = x
         self.module.train()
         with self.no_masks():  # there is no step yet whose number the masks could be made from
             self.random = draws(self.untracked, x)
+
+    @torch.no_grad()
+    def stacks(self) -> bool:
+        """Does vmap know all that the network does? Of nn.GRU and nn.LSTM, say, it does not."""
+        x = self.probed
+        if x is None:
+            return True
+        try:
+            with self.no_masks():
+                torch.vmap(lambda theta: self.at(theta)(x))(self.theta[None])
+        except RuntimeError:
+            return False
+        return True
 
     def same_masks(self) -> AbstractContextManager[None]:
         """All passes in here drop the same units."""

@@ -1,6 +1,6 @@
 """Augmentation of image tensors in batches: every geometric change is one row of an index table, then one gather."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -50,16 +50,20 @@ class Shift(Augment):
         return self._tables[key]
 
     def _reflected(self, size: int) -> Tensor:
+        check(self.pixels < size, f"augment.pixels={self.pixels}: must be below {size}, the side of the images")
         shifts = torch.arange(-self.pixels, self.pixels + 1)
         index = (torch.arange(size) + shifts[:, None]).abs()
         return torch.where(index >= size, 2 * (size - 1) - index, index)
 
 
-def check_vectors(name: str, views: Iterable[str], augments: dict[str, Augment]) -> None:
-    """Refuse views that need images, of a data set whose samples are vectors."""
+def check_views(name: str, shape: Sequence[int], views: Iterable[str], augments: dict[str, Augment]) -> None:
+    """Refuse views that need images, or larger ones, of a data set with samples of this shape."""
+    what = {1: "vectors", 2: "sequences"}.get(len(shape), f"samples of {len(shape)} dimensions")
     for view in sorted({"weak", *views} & OPTIONS.keys()):  # the labelled samples are seen in the weak view
         option, kind = OPTIONS[view], type(augments[view]).__name__
         check(
-            augments[view].numbers == 0,
-            f"{option}: {kind} changes images, but data.name={name} has vectors; use {option}=none",
+            augments[view].numbers == 0 or len(shape) == 3,
+            f"{option}: {kind} changes images, but data.name={name} has {what}; use {option}=none",
         )
+        if len(shape) == 3:
+            augments[view].apply(torch.zeros(1, *shape), torch.zeros(1, augments[view].numbers))  # it refuses by itself

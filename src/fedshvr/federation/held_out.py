@@ -11,18 +11,18 @@ from fedshvr.federation.allocation import apportion
 from fedshvr.federation.partition import Split
 
 
-def hold_out(y: npt.ArrayLike, share: float, seed: int) -> np.ndarray:
-    """Sorted indices of a `share` of the samples for validation, the same of every class up to one sample."""
-    check(0 <= share < 1, f"validation={share}: must be at least 0 and below 1")
+def hold_out(y: npt.ArrayLike, share: float, seed: int, name: str = "validation") -> np.ndarray:
+    """Sorted indices of a `share` of the samples, the same of every class up to one sample; `name` is the option."""
+    check(0 <= share < 1, f"{name}={share}: must be at least 0 and below 1")
     labels = np.asarray(y)
     counts = np.bincount(labels)
     taken = apportion(counts, round(share * len(labels)))
     check(
         share == 0 or bool(((taken > 0) & (taken < counts))[counts > 0].all()),
-        f"validation={share}: must hold out and leave at least one sample of every class, "
+        f"{name}={share}: must hold out and leave at least one sample of every class, "
         f"the smallest has {counts[counts > 0].min()}",
     )
-    rng = np.random.default_rng(stream_seed(seed, "validation"))
+    rng = np.random.default_rng(stream_seed(seed, name))
     piles = [rng.permutation(np.flatnonzero(labels == c))[:n] for c, n in enumerate(taken)]
     return np.sort(np.concatenate(piles))
 

@@ -42,7 +42,7 @@ def _heat_map(axes: Axes, counts: np.ndarray, classes: Sequence[str], kind: str)
     least, most = counts.sum(0).min(), counts.sum(0).max()
     each = f"{least:,}" if least == most else f"{least:,} to {most:,}"
     axes.set_title(f"{kind}: {counts.sum():,} samples, {each} a client", fontsize=10, loc="left")
-    axes.set_yticks(range(len(classes)), classes)
+    axes.set_yticks(range(len(classes)), classes, parse_math=False)  # a class may be called $x
     axes.set_ylabel("class")
     axes.xaxis.set_major_locator(MaxNLocator(20, integer=True))
     if counts.shape[1] <= WRITTEN_CLIENTS:

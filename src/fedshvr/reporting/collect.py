@@ -15,7 +15,8 @@ SKIPPED = ("checkpoints", "wandb")  # folders that hold no run
 CHOICES = ("experiment", "algorithm", "scale")
 
 # What does not change a result, and the seed: runs that differ only here are the same experiment.
-NEUTRAL: tuple[str, ...] = ("seed", "partition.seed", "data.root", "data.download", "scale", "sweep", "logger")
+NEUTRAL: tuple[str, ...] = ("seed", "partition.seed", "scale", "sweep", "logger")
+NEUTRAL += ("data._target_", "data._convert_", "data.root", "data.download")  # data.name says which data these are
 NEUTRAL += (
     "dry_run",
     "ckpt_path",

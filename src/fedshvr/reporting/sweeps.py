@@ -20,6 +20,7 @@ from fedshvr.reporting.collect import Run, flat, settings
 
 CONFIGS = Path(__file__).resolve().parents[3] / "configs"
 SCALES = ("paper", "laptop", "smoke")  # the largest first
+GROUPS = ("data.", "model.")  # whose choices have options of their own
 
 Where = dict[str, Any]  # what a cell asks of its runs: group choices and flat configuration keys
 Variant = tuple[tuple[str, Any], ...]  # how runs differ from what the cell's command would run
@@ -208,9 +209,12 @@ def _rank(run: Run) -> tuple[bool, str]:
 def difference(run: Run, where: Where) -> Variant:
     """The settings of the run that its experiment, algorithm and cell do not give."""
     names = {k: str(run.choices[k]) for k in ("experiment", "algorithm", "scale")} | _setting(run.setting)
-    reference = composed(**names) | where
-    own = settings(run.config)
-    return tuple((k, v) for k, v in own.items() if k in reference and not _same(v, reference[k]))
+    own, reference = settings(run.config), composed(**names) | where
+    if any(k.startswith(GROUPS) and k not in reference for k in own):  # another choice: its options have defaults too
+        chosen = {k.rstrip("."): run.choices.get(k.rstrip(".")) for k in GROUPS}
+        reference = composed(**names, **{k: v for k, v in chosen.items() if v}) | reference
+    differing = {k: v for k, v in own.items() if k in reference and not _same(v, reference[k])}
+    return tuple((k, str(v) if isinstance(v, list) else v) for k, v in differing.items())
 
 
 def _same(a: Any, b: Any) -> bool:

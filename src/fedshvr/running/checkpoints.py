@@ -132,7 +132,7 @@ def _add(sha: Any, value: Any) -> None:
         sha.update(f"{value.dtype} {tuple(value.shape)}".encode())
         flat = value.detach().cpu().contiguous().view(-1)
         if flat.numel():
-            sha.update(memoryview(flat.view(torch.uint8).numpy()))
+            sha.update(flat.view(torch.uint8).numpy())
     else:
         sha.update(repr(value).encode())
 

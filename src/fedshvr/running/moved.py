@@ -3,6 +3,7 @@
 from typing import Any
 
 OBJECTIVES = "fedshvr.algorithms.objectives."
+BY_NAME = "fedshvr.data.sources.load"
 MOVED = {  # the beginning of a _target_; the first that fits
     "fedshvr.objectives.base.Ramp": OBJECTIVES + "ramp.Ramp",
     "fedshvr.objectives.": OBJECTIVES,
@@ -18,9 +19,11 @@ MOVED = {  # the beginning of a _target_; the first that fits
 
 
 def as_of_today(config: Any) -> Any:
-    """The configuration with every _target_ where it is now."""
+    """The configuration with every _target_ where it is now; data had none while it was chosen by name alone."""
     if isinstance(config, dict):
-        return {key: target(v) if key == "_target_" else as_of_today(v) for key, v in config.items()}
+        now = {key: target(v) if key == "_target_" else as_of_today(v) for key, v in config.items()}
+        data = now.get("data")
+        return now | {"data": {"_target_": BY_NAME} | data} if isinstance(data, dict) else now
     return [as_of_today(v) for v in config] if isinstance(config, list) else config
 
 

@@ -22,13 +22,14 @@ from omegaconf import DictConfig, OmegaConf
 
 from fedshvr.compute.cpu import keep_freed_memory
 from fedshvr.compute.streams import stream_seed
-from fedshvr.data import sources
-from fedshvr.data.augment import Augment, check_vectors
+from fedshvr.data.augment import Augment, check_views
 from fedshvr.data.holdings import Federation
+from fedshvr.data.images import checked
 from fedshvr.errors import Diverged, UserError, check
 from fedshvr.federation.cohort import Cohorts
 from fedshvr.federation.held_out import hold_out, of_the_rest
 from fedshvr.federation.plan import make_plan
+from fedshvr.models.logits import check_logits
 from fedshvr.rounds.federated import Federated
 from fedshvr.rounds.options import Compute, Measures, Method, ServerRule, grouped
 from fedshvr.running.checkpoints import Checkpoints, EachRound, newest
@@ -115,26 +116,27 @@ def _run(cfg: DictConfig, config: dict[str, Any], ckpt_path: str | None) -> floa
 def check_config(cfg: DictConfig) -> None:
     check(cfg.rounds >= 1, f"rounds={cfg.rounds}: must be at least 1")
     check(cfg.checkpoint_every >= 1, f"checkpoint_every={cfg.checkpoint_every}: must be at least 1")
+    name = cfg.data.get("name")
     check(
-        cfg.choices.setting == "text" or cfg.data.name == "mnist",
-        f"setting={cfg.choices.setting}: is about the paper's MNIST experiment; must be text with data={cfg.data.name}",
+        cfg.choices.setting == "text" or name == "mnist",
+        f"setting={cfg.choices.setting}: is about the paper's MNIST experiment; must be text with data={name}",
     )
 
 
 def build(cfg: DictConfig) -> tuple[Federation, Federated]:
     """The federation and its orchestrator."""
-    images = sources.load(**cfg.data)
+    images = checked(instantiate(cfg.data))
     local = instantiate(cfg.client)
     objective = instantiate(cfg.algorithm.objective)
     augments = {"clean": Augment(), "weak": instantiate(cfg.augment), "strong": instantiate(cfg.augment_strong)}
-    if images.x.dim() == 2:
-        check_vectors(images.name, (*objective.views, *objective.label_views), augments)
+    check_views(images.name, images.x.shape[1:], (*objective.views, *objective.label_views), augments)
     held_out = hold_out(images.y.numpy(), cfg.validation, cfg.seed)
     splits = of_the_rest(images.y.numpy(), held_out, instantiate(cfg.partition))
     plan = make_plan(splits, local, objective.uses_unlabeled, cfg.reveal_labels, cfg.weighting)
     federation = Federation(images, splits, plan, held_out)
     torch.manual_seed(stream_seed(cfg.seed, "network"))  # every method starts from the same theta
     network = instantiate(cfg.model, input_shape=tuple(images.x.shape[1:]), classes=len(images.classes))
+    check_logits(network, images.x[:2], len(images.classes))
     parts = {name: instantiate(cfg.algorithm[name]) for name in ("correction", "aggregation")}
     method = Method(objective, local=local, **parts)
     names = [f.name for kind in (Cohorts, ServerRule, Compute, Measures) for f in fields(kind) if f.name != "optimizer"]

@@ -97,8 +97,9 @@ def confusion_figure(counts: Tensor, classes: list[str]) -> Any:
             if counts[i, j]:
                 color = "white" if share[i, j] > 0.6 else "black"
                 axes.text(j, i, str(int(counts[i, j])), ha="center", va="center", fontsize=8, color=color)
-    axes.set_xticks(range(len(classes)), classes, rotation=90 if max(map(len, classes)) > 2 else 0)
-    axes.set_yticks(range(len(classes)), classes)
+    rotation = 90 if max(map(len, classes)) > 2 else 0
+    axes.set_xticks(range(len(classes)), classes, rotation=rotation, parse_math=False)  # a class may be called $x
+    axes.set_yticks(range(len(classes)), classes, parse_math=False)
     axes.set(xlabel="predicted", ylabel="true")
     return pil(figure)
 
