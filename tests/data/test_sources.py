@@ -279,3 +279,16 @@ def test_the_real_data_arrive(name: str, shape: tuple[int, int, int], labels: li
     assert data.y[:5].tolist() == labels
     assert data.x.mean((0, 2, 3)).abs().max() < 2e-3
     assert (data.x.std((0, 2, 3)) - 1).abs().max() < 2e-3
+
+
+@pytest.mark.parametrize("scaling", ["normalized", "unit"])
+def test_a_data_set_says_what_was_done_to_its_pixels(scaling: str) -> None:
+    data, how = sources.digits(), sources.load("digits", ".", scaling=scaling)
+    told = how.preprocessing
+    assert (told["peak"], told["size"], told["channels"]) == (16, None, 1)
+    x = data.x_test.transpose(0, 3, 1, 2).astype(np.float32) / told["peak"]
+    if scaling == "normalized":
+        x = (x - np.float32(told["mean"][0])) / np.float32(told["std"][0])
+    else:
+        assert (told["mean"], told["std"]) == (None, None)
+    assert np.array_equal(x, how.x_test.numpy())

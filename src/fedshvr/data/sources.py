@@ -4,21 +4,20 @@ import http.client
 import json
 import logging
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from fedshvr.data import cache, features
 from fedshvr.data.cache import CacheError
-from fedshvr.data.fetch import Arrays, Bytes, origins
+from fedshvr.data.fetch import Arrays, origins
+from fedshvr.data.images import ImageData, check_scaling, scaled
 from fedshvr.errors import UserError, check
 
 log = logging.getLogger(__name__)
 
-SCALINGS = ("normalized", "unit")
 DIGIT_NAMES = tuple("0123456789")
 CIFAR_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 FEATURES = "cifar10_features"  # vectors computed from cifar10
@@ -58,44 +57,19 @@ DIGESTS: dict[str, tuple[str, ...]] = {
 FETCH_ERRORS = (OSError, RuntimeError, ValueError, http.client.HTTPException)
 
 
-@dataclass(frozen=True)
-class ImageData:
-    """Images float32 (N, C, H, W), or vectors (N, features), contiguous and scaled; labels int64 (N,)."""
-
-    name: str
-    x: Tensor
-    y: Tensor
-    x_test: Tensor
-    y_test: Tensor
-    classes: tuple[str, ...]
-
-
 def load(name: str, root: str | Path, download: bool = True, scaling: str = "normalized") -> ImageData:
     """A data set by name, from root/name.npz or, if that is missing, from wherever it can be had."""
     check(name in CLASSES, f"data.name={name}: must be one of {', '.join(CLASSES)}")
-    check(scaling in SCALINGS, f"data.scaling={scaling}: must be one of {', '.join(SCALINGS)}")
+    check_scaling(scaling)
     if name == FEATURES:
         check(scaling == "normalized", f"data.scaling={scaling}: must be normalized for {FEATURES}")
         x, y, x_test, y_test = map(torch.from_numpy, cached_features(Path(root), download).values())
         return ImageData(name, x, y.long(), x_test, y_test.long(), CLASSES[name])
     raw = digits() if name == "digits" else cached(name, Path(root), download)
     peak = 16 if name == "digits" else 255
-    x, x_test = (_unit(images, peak) for images in (raw.x, raw.x_test))
-    if scaling == "normalized":
-        mean, std = (torch.tensor(moment).view(-1, 1, 1) for moment in MOMENTS.get(name) or _moments(x))
-        x, x_test = x.sub_(mean).div_(std), x_test.sub_(mean).div_(std)
+    x, x_test, preprocessing = scaled((raw.x, raw.x_test), peak, scaling, MOMENTS.get(name))
     y, y_test = (torch.from_numpy(labels.astype(np.int64)) for labels in (raw.y, raw.y_test))
-    return ImageData(name, x, y, x_test, y_test, CLASSES[name])
-
-
-def _unit(images: Bytes, peak: int) -> Tensor:
-    """(N, H, W, C) in 0..peak -> (N, C, H, W) in [0, 1]."""
-    channels_first = np.ascontiguousarray(images.transpose(0, 3, 1, 2), dtype=np.float32)
-    return torch.from_numpy(channels_first).div_(peak)
-
-
-def _moments(x: Tensor) -> tuple[list[float], list[float]]:
-    return x.mean((0, 2, 3)).tolist(), x.std((0, 2, 3), correction=0).tolist()
+    return ImageData(name, x, y, x_test, y_test, CLASSES[name], preprocessing)
 
 
 def digits() -> Arrays:
