@@ -7,12 +7,13 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch.nn.modules.conv import _ConvNd
+from torch import nn
 
 from fedshvr.compute.vector import FlatNet
 from fedshvr.errors import check
 
 ENGINES = ("auto", "sequential", "vectorized", "measure")
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 STACK_BYTES = 256 << 20  # clients are stacked in groups whose parameters fit here
 
 Work = Callable[[list[int], bool], Any]  # these clients' round, as one stack or not -> their Update
@@ -56,7 +57,7 @@ def rule(net: FlatNet, clients: int) -> str:
     Clients are stacked if there are several and the network can be, except for convolutions on a CPU: those of a stack
     become one grouped convolution, which is no faster there (docs/performance.md).
     """
-    convolutional = any(isinstance(m, _ConvNd) for m in net.module.modules())
+    convolutional = any(isinstance(m, CONVOLUTIONS) for m in net.module.modules())
     slow = convolutional and net.theta.device.type == "cpu"
     return "vectorized" if clients > 1 and vectorizable(net) and not slow else "sequential"
 
