@@ -37,10 +37,15 @@ def on_files(files: Files, config: MkDocsConfig, **_: Any) -> Files:
     return files
 
 
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Files of the repository that are not on the site are named without a link."""
+    return re.sub(r"\[([^\]]+)\]\(\.\./[^)]+\)", r"\1", markdown)
+
+
 def start() -> str:
-    """The README, with links from where it is on the site; files that are not on it are named without a link."""
+    """The README, with links from where it is on the site."""
     text = (ROOT / "README.md").read_text().replace("](docs/", "](")
-    return re.sub(r"\[([^\]]+)\]\((?!http|#|\w+\.md|img/)[^)]+\)", r"`\1`", text)
+    return re.sub(r"\[([^\]]+)\]\((?!http|#|\w+\.md|img/)[^)]+\)", r"\1", text)
 
 
 def gallery() -> str:

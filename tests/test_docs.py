@@ -5,11 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from conftest import ROOT
 
 
-@pytest.mark.slow
 def test_the_site_builds_strictly(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", f"--site-dir={tmp_path / 'site'}"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)

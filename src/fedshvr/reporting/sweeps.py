@@ -210,7 +210,8 @@ def difference(run: Run, where: Where) -> Variant:
     names = {k: str(run.choices[k]) for k in ("experiment", "algorithm", "scale")} | _setting(run.setting)
     reference = composed(**names) | where
     own = settings(run.config)
-    return tuple((k, v) for k, v in own.items() if k in reference and not _same(v, reference[k]))
+    other = {k: v for k, v in own.items() if k in reference and not _same(v, reference[k])}
+    return tuple((k, str(v) if isinstance(v, list) else v) for k, v in other.items())  # a key of groups
 
 
 def _same(a: Any, b: Any) -> bool:
