@@ -8,7 +8,7 @@ SCALE  ?= laptop
 export PATH := $(abspath $(BIN)):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo train test test-all lint report reproduce budget bench bench-peers clean
+.PHONY: help setup demo train test test-all lint report reproduce budget docs bench bench-peers clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -45,6 +45,9 @@ reproduce: setup  ## all that is missing of the paper's items at SCALE=laptop (o
 budget: setup  ## jobs and hours of make reproduce at SCALE=laptop (or paper)
 	$(PY) src/reproduce.py --plan scale=$(SCALE)
 
+docs: setup  ## the site, in site/; every broken link is an error
+	$(PY) -m mkdocs build --strict
+
 bench: setup  ## speed as a ratio to the bare PyTorch loop
 	$(PY) benchmarks/bench.py $(ARGS)
 
@@ -52,4 +55,4 @@ bench-peers: setup  ## the same with Flower and pfl-research, each in its own en
 	$(PY) benchmarks/peers.py $(ARGS)
 
 clean:  ## remove the environment, caches and logs (not the data cache)
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis logs reports
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis logs reports site

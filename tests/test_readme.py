@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pictures
 import pytest
-from conftest import ROOT, environment
+from conftest import ROOT, environment, run_here
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SHORT = ["rounds=1", "logger=csv"]
@@ -39,6 +39,9 @@ def test_the_command_runs(line: str, tmp_path: Path) -> None:
     short = [] if "--help" in arguments or "report" in script else SHORT
     if any(name in line for name in REAL_DATA):
         short = [*SHORT, f"paths.data={ROOT / 'data'}", *([] if "dry_run" in line else ["scale=smoke"])]
+    if "evaluate" in script:
+        short, folder = [], next(a.removeprefix("run=") for a in arguments if a.startswith("run="))
+        run_here(tmp_path / folder)
     full = [sys.executable, str(ROOT / script), *arguments, *short]
     done = subprocess.run(full, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -17,6 +17,7 @@ def define():
 """
 IS_UNTOUCHED = """
 from fedshvr import torchvision_compat
+torchvision_compat.apply()
 assert torchvision_compat._kept == []
 assert torch.ops.torchvision.nms(torch.zeros(1, 4), torch.ones(1), 0.5).item() == 2
 """
@@ -32,8 +33,13 @@ def test_torchvision_and_lightning_import_after_applying_twice() -> None:
     run("import fedshvr; fedshvr.torchvision_compat.apply(); import torchvision, torchvision.datasets, lightning")
 
 
-def test_nothing_is_imported_to_find_out() -> None:
-    run("import sys, fedshvr; assert 'torchvision' not in sys.modules")
+def test_it_is_applied_when_torchvision_is_first_asked_for() -> None:
+    run("import fedshvr; import torchvision, torchvision.datasets, lightning")
+    run("import fedshvr, importlib.util; importlib.util.find_spec('torchvision'); import lightning")
+
+
+def test_until_then_nothing_is_imported() -> None:
+    run("import sys, fedshvr; assert not {'torch', 'torchvision', 'hydra', 'numpy'} & set(sys.modules)")
 
 
 def test_existing_operators_are_left_alone() -> None:
@@ -46,7 +52,7 @@ def test_a_torchvision_that_fits_is_left_alone() -> None:
 
 def test_nothing_happens_without_torchvision() -> None:
     hide = "import importlib.util, torch; importlib.util.find_spec = lambda name: None\n"
-    run(hide + "import fedshvr; assert not hasattr(torch.ops.torchvision, 'nms')")
+    run(hide + "import fedshvr; fedshvr.torchvision_compat.apply(); assert not hasattr(torch.ops.torchvision, 'nms')")
 
 
 def test_a_stub_says_what_to_install() -> None:
@@ -56,6 +62,7 @@ import torch
 def fail(path): raise OSError("does not fit")
 torch.ops.load_library = fail
 import fedshvr
+fedshvr.torchvision_compat.apply()
 for operator in (torch.ops.torchvision.nms, torch.ops.torchvision.qnms):
     try:
         operator(torch.zeros(1, 4), torch.zeros(1), 0.5)

@@ -13,9 +13,10 @@ import pytest
 from fabricate import make_sweep
 from omegaconf import OmegaConf
 
+from fedshvr.places import TREE
 from fedshvr.reporting.archive import archive, read
 from fedshvr.reporting.collect import collect, identity
-from fedshvr.reporting.reproduction import PAGES, ROOT, Results, anchor, filled, write_pages
+from fedshvr.reporting.reproduction import PAGES, Results, anchor, filled, write_pages
 from fedshvr.reporting.sweeps import CONFIGS
 
 LANDSCAPE = {"points": 25, "samples": 100}
@@ -34,10 +35,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         make_sweep(root / "logs", name, seeds=3)
         archive(name, collect(root / "logs").runs, root / "results")
     for name in ("digits", "label_view", "cost"):
-        shutil.copy(ROOT / "results" / f"{name}.csv", root / "results")
+        shutil.copy(TREE / "results" / f"{name}.csv", root / "results")
     (root / "docs" / "img").mkdir(parents=True)
     for page in PAGES:
-        shutil.copy(ROOT / page, root / page)
+        shutil.copy(TREE / page, root / page)
     cfg = OmegaConf.load(CONFIGS / "report.yaml")
     write_pages(OmegaConf.merge(cfg, {"results": str(root / "results")}), root)  # type: ignore[arg-type]
     return root
@@ -45,9 +46,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_the_committed_page_is_current(page: str) -> None:
-    text = (ROOT / page).read_text()
+    text = (TREE / page).read_text()
     assert blocks(text)
-    assert filled(text, Results(ROOT / "results", LANDSCAPE)) == text, "run python src/report.py docs=true"
+    assert filled(text, Results(TREE / "results", LANDSCAPE)) == text, "run python src/report.py docs=true"
 
 
 def cells_of(results: Path) -> set[str]:
@@ -69,7 +70,7 @@ def means_of_tables(results: Path) -> set[str]:
 
 @pytest.mark.parametrize("which", ["committed", "made up"])
 def test_every_mean_on_the_page_is_that_of_runs_in_results(which: str, made: Path) -> None:
-    root = made if which == "made up" else ROOT
+    root = made if which == "made up" else TREE
     known = cells_of(root / "results") | means_of_tables(root / "results")
     for page in PAGES:
         text = (root / page).read_text()
@@ -106,7 +107,7 @@ def test_the_page_of_made_up_runs(made: Path) -> None:
 
 
 def test_the_links_of_the_overview_have_their_headings() -> None:
-    text = (ROOT / "docs" / "reproduction.md").read_text()
+    text = (TREE / "docs" / "reproduction.md").read_text()
     headings = {anchor(line.lstrip("# ")) for line in text.splitlines() if line.startswith("#")}
     assert set(re.findall(r"\]\(#([\w-]+)\)", text)) <= headings
 
@@ -115,12 +116,12 @@ def test_the_links_of_the_overview_have_their_headings() -> None:
 @pytest.mark.network
 def test_a_cell_run_again_by_its_command_gives_the_same_numbers(tmp_path: Path) -> None:
     """FedAvg with 600 labels, IID, seed 0: seconds."""
-    archived = read(ROOT / "results" / "runs" / "table1_laptop.csv")
+    archived = read(TREE / "results" / "runs" / "table1_laptop.csv")
     wanted = ("fedavg", "mnist_iid", 0)
     (old,) = (r for r in archived if (r.choices["algorithm"], r.choices["experiment"], r.seed) == wanted)
     _, script, *options = shlex.split(old.summary["command"])
     own = ["logger=csv", "trainer.devices=1", "threads=1", f"hydra.sweep.dir={tmp_path}"]
-    subprocess.run([sys.executable, script, *options, *own], cwd=ROOT, check=True, capture_output=True)
+    subprocess.run([sys.executable, script, *options, *own], cwd=TREE, check=True, capture_output=True)
     (new,) = collect(tmp_path).runs
     assert identity(new.config) == identity(old.config)
     assert new.curves["test_acc"].tolist() == old.curves["test_acc"].tolist()

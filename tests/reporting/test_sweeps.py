@@ -76,7 +76,12 @@ def test_table1s_runs_fill_fig2a_only_where_they_are_the_same_runs(tmp_path: Pat
 def test_overrides_make_a_variant_of_the_sweep_they_were_given_to(tmp_path: Path) -> None:
     make_run(tmp_path / "a", {}, seed=0, sweep="fig2a")
     make_run(tmp_path / "b", {"client.eta": 0.1}, seed=0, sweep="fig2a")
-    assert found(tmp_path, "fig2a") == [("fed_shvr", (), [0]), ("fed_shvr", (("client.eta", 0.1),), [0])]
+    make_run(tmp_path / "c", {"model.hidden": [16, 8]}, seed=0, sweep="fig2a")
+    assert found(tmp_path, "fig2a") == [
+        ("fed_shvr", (), [0]),
+        ("fed_shvr", (("client.eta", 0.1),), [0]),
+        ("fed_shvr", (("model.hidden", "[16, 8]"),), [0]),
+    ]
     assert found(tmp_path, "table1") == [("fed_shvr", (), [0])]
 
 

@@ -13,9 +13,7 @@ def compile_loss(objective: Any, backend: str, device: torch.device) -> None:
 
     The parameters are views of one vector that stays where it is, so a recorded graph finds them changed in place.
     """
-    import torch._dynamo as dynamo
-
-    known = dynamo.list_backends(exclude_tags=())
+    known = torch.compiler.list_backends(exclude_tags=())
     check(backend in known, f"compile={backend}: must be one of {', '.join(known)}")
     check(
         objective.compiles,

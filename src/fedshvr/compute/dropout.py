@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.dropout import _DropoutNd
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedshvr.compute.stacked import current_vmap, for_all
 from fedshvr.compute.streams import _GOLDEN, _mix, stream_seed
 
 WHOLE_CHANNELS = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
+KINDS = (nn.Dropout, *WHOLE_CHANNELS)  # not their subclasses, which may do otherwise
 LEVELS = 1 << 16  # a mask takes 16 random bits an entry: p is a multiple of 1 / LEVELS
 
 
@@ -27,9 +27,9 @@ class Masks:
         self.off = self.held = False
         self.layers: list[MaskForward] = []
         for layer in network.modules():
-            if isinstance(layer, _DropoutNd) and type(layer) in (nn.Dropout, *WHOLE_CHANNELS) and layer.p > 0:
+            if isinstance(layer, KINDS) and type(layer) in KINDS and layer.p > 0:
                 self.layers.append(MaskForward(self, layer, len(self.layers)))
-                layer.forward = self.layers[-1]
+                layer.forward = self.layers[-1]  # type: ignore
 
     def begin_step(self, number: Tensor | None) -> None:
         if number is not None:
@@ -61,7 +61,9 @@ class Masks:
 class MaskForward:
     """A dropout layer's forward pass: x * mask / (1 - p)."""
 
-    def __init__(self, masks: Masks, layer: _DropoutNd, index: int) -> None:
+    def __init__(
+        self, masks: Masks, layer: nn.Dropout | nn.Dropout1d | nn.Dropout2d | nn.Dropout3d, index: int
+    ) -> None:
         self.masks, self.layer, self.index, self.passes = masks, layer, index, 0
 
     def __call__(self, x: Tensor) -> Tensor:

@@ -7,13 +7,14 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch.nn.modules.conv import _ConvNd
+from torch import nn
 
 from fedshvr.compute.vector import FlatNet
 from fedshvr.errors import check
 
 ENGINES = ("auto", "sequential", "vectorized", "measure")
 FEWEST = 4  # clients whose stack is faster than one after another on a CPU, whatever the hidden layer's size
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 STACK_BYTES = 256 << 20  # clients are stacked in groups whose parameters fit here
 
 Work = Callable[[list[int], bool], Any]  # these clients' round, as one stack or not -> their Update
@@ -60,7 +61,7 @@ def rule(net: FlatNet, clients: int) -> str:
     if net.theta.device.type != "cpu":
         worth = clients > 1
     else:
-        worth = clients >= FEWEST and not any(isinstance(m, _ConvNd) for m in net.module.modules())
+        worth = clients >= FEWEST and not any(isinstance(m, CONVOLUTIONS) for m in net.module.modules())
     return "vectorized" if worth and vectorizable(net) else "sequential"
 
 

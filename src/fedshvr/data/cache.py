@@ -1,5 +1,6 @@
 """Files of the data cache: written whole, by one process at a time, with sums that tell a damaged one."""
 
+import fcntl
 import hashlib
 import os
 import zipfile
@@ -9,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from filelock import FileLock
 
 from fedshvr.errors import UserError
 
@@ -53,7 +53,8 @@ def locked(root: Path, name: str) -> Iterator[None]:
     """Only one process at a time is inside."""
     try:
         root.mkdir(parents=True, exist_ok=True)
-        with FileLock(root / f".{name}.lock"):
+        with open(root / f".{name}.lock", "w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # let go with the file, also by a process that is killed
             yield
     except OSError as problem:
         raise UserError(f"data.root={root}: must be a folder that can be written ({problem})") from None

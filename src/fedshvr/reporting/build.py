@@ -6,6 +6,7 @@ from pathlib import Path
 from omegaconf import DictConfig, ListConfig
 
 from fedshvr.errors import check
+from fedshvr.places import INSTALLED, RESULTS
 from fedshvr.reporting import figures, tables
 from fedshvr.reporting.archive import add_archived, archive
 from fedshvr.reporting.collect import Collection, collect
@@ -32,7 +33,7 @@ def report(cfg: DictConfig) -> list[Item]:
         return []
     logs, out = Path(cfg.logs), Path(cfg.out)
     check(cfg.scale in (None, *SCALES), f"scale={cfg.scale}: must be null or one of {', '.join(SCALES)}")
-    collection = add_archived(collect(logs), Path(cfg.results))
+    collection = add_archived(collect(logs), committed(cfg))
     if cfg.docs:
         from fedshvr.reporting.reproduction import write_pages
 
@@ -56,6 +57,12 @@ def report(cfg: DictConfig) -> list[Item]:
 
         print(publish(cfg.project, out))
     return items
+
+
+def committed(cfg: DictConfig) -> Path:
+    """Where the committed runs are; where there is no such folder, those that the package brings if it is installed."""
+    own = Path(cfg.results)
+    return own if own.is_dir() or not INSTALLED else RESULTS
 
 
 def make_items(cfg: DictConfig, collection: Collection) -> list[Item]:

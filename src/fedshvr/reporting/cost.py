@@ -9,7 +9,7 @@ from pathlib import Path
 from hydra import compose, initialize_config_dir
 from omegaconf import open_dict
 
-from fedshvr.reporting.sweeps import CONFIGS
+from fedshvr.places import CONFIGS, TREE
 
 ALGORITHMS = ("fed_shvr", "fed_mt", "fed_pseudo", "fedavg")  # of Fig. 6
 FIELDS = ("experiment", "algorithm", "clients", "local_steps", "flop_a_round", "rounds")
@@ -55,4 +55,4 @@ def table(path: Path) -> tuple[list[str], list[list[str]]]:
 
 
 if __name__ == "__main__":
-    write(CONFIGS.parent / "results" / "cost.csv")
+    write(TREE / "results" / "cost.csv")

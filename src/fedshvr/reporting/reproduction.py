@@ -13,6 +13,7 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from fedshvr.errors import check
+from fedshvr.places import TREE
 from fedshvr.reporting import cost, figures
 from fedshvr.reporting.archive import add_archived
 from fedshvr.reporting.collect import Collection, Run
@@ -20,7 +21,7 @@ from fedshvr.reporting.items import NONE, Item, Table
 from fedshvr.reporting.landscape import fig5
 from fedshvr.reporting.paper import ITEMS, SETTINGS, TABLE1, last_round
 from fedshvr.reporting.reproduce import budget
-from fedshvr.reporting.sweeps import CONFIGS, Found, command, find, grid
+from fedshvr.reporting.sweeps import Found, command, find, grid
 from fedshvr.reporting.tables import markdown_table
 from fedshvr.reporting.verdicts import (
     CLAIMS,
@@ -37,7 +38,6 @@ from fedshvr.reporting.verdicts import (
 )
 from fedshvr.reporting.winners import WINNERS
 
-ROOT = CONFIGS.parent
 SCALES = ("paper", "laptop")  # those that the page shows
 PAGES = ("docs/reproduction.md", "README.md")
 ANSWER = {True: "yes", False: "no", None: "cannot say"}
@@ -71,8 +71,9 @@ class Results:
         return (ITEMS | WINNERS)[found.grid.name](found)
 
 
-def write_pages(cfg: DictConfig, root: Path = ROOT) -> None:
+def write_pages(cfg: DictConfig, root: Path = TREE) -> None:
     """Every page's blocks, and the figures that they show."""
+    check((root / PAGES[0]).is_file(), "docs=true: writes the pages of a clone of the repository, and this is none")
     results = Results(Path(cfg.results), dict(cfg.landscape))
     for name in PAGES:
         path = root / name

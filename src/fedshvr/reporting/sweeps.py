@@ -16,9 +16,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import OmegaConf, open_dict
 
+from fedshvr.places import CONFIGS
 from fedshvr.reporting.collect import Run, flat, settings
 
-CONFIGS = Path(__file__).resolve().parents[3] / "configs"
 SCALES = ("paper", "laptop", "smoke")  # the largest first
 GROUPS = ("data.", "model.")  # whose choices have options of their own
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 from hydra.conf import HydraConf
-from joblib import cpu_count
 from lightning.pytorch.accelerators import CUDAAccelerator, MPSAccelerator
 from omegaconf import DictConfig
 from torch import Tensor, nn
 
+from fedshvr.compute.cpu import cpu_count
 from fedshvr.compute.forked import Forked
 from fedshvr.errors import check
 from fedshvr.rounds.federated import Federated
@@ -69,9 +69,11 @@ class Layout:
         return {"devices": 1} if self.ours else {}
 
 
-def lay_out(trainer: DictConfig, hydra: HydraConf, threads: int | None, module: Federated, rounds: int) -> Layout:
+def lay_out(
+    trainer: DictConfig, hydra: HydraConf | None, threads: int | None, module: Federated, rounds: int
+) -> Layout:
     """trainer.devices processes, or as many as help if it is auto; jobs of a sweep that run at once share the cores."""
-    jobs = jobs_at_once(hydra, cpu_count())
+    jobs = jobs_at_once(hydra, cpu_count()) if hydra else 1
     cores = max(1, cpu_count() // jobs)
     asked = threads or (0 if jobs > 1 else threads_of_environment())  # joblib sets OMP_NUM_THREADS by itself
     devices, cpu = trainer.devices, on_cpu(trainer.accelerator)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
+from hydra.conf import HydraConf
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import InstantiationException
 from hydra.types import RunMode
@@ -34,6 +35,7 @@ from fedshvr.rounds.federated import Federated
 from fedshvr.rounds.options import Compute, Measures, Method, ServerRule, grouped
 from fedshvr.running.checkpoints import Checkpoints, EachRound, newest
 from fedshvr.running.cores import lay_out
+from fedshvr.running.export import Export
 from fedshvr.running.folder import (
     RunFolder,
     closing_table,
@@ -51,7 +53,7 @@ from fedshvr.running.same_run import SameRun
 from fedshvr.running.wandb_run import RunEnd
 
 
-def run(cfg: DictConfig) -> float | None:
+def run(cfg: DictConfig, folder: Path | None = None) -> float | None:
     """Train and return the last accuracy (`runfolder.score`); bad input and divergence end in one sentence.
 
     A job of a sweep that has finished before is skipped, one that was broken off goes on, and one that fails leaves
@@ -60,10 +62,12 @@ def run(cfg: DictConfig) -> float | None:
     quiet()
     keep_freed_memory()
     torch.set_num_threads(1)  # threads of OpenMP that are there before a fork would be missing after it
-    folder, sweep = Path(cfg.paths.run), HydraConfig.get().mode == RunMode.MULTIRUN
+    hydra = HydraConfig.get() if folder is None else None  # who calls the library gives a folder and has no job
+    cfg = cfg if folder is None else OmegaConf.merge(cfg, {"paths": {"run": str(folder)}})  # type: ignore[assignment]
+    path, sweep = Path(cfg.paths.run), hydra is not None and hydra.mode == RunMode.MULTIRUN
     config = cast(dict[str, Any], OmegaConf.to_container(cfg, resolve=True))
-    if sweep and (before := finished_before(folder, config)):
-        print(f"{folder}: finished before, skipped")
+    if sweep and (before := finished_before(path, config)):
+        print(f"{path}: finished before, skipped")
         return score(before)
     try:
         with locked(folder) if rank_zero() and not cfg.dry_run else nullcontext():
@@ -80,11 +84,11 @@ def run(cfg: DictConfig) -> float | None:
         return None
 
 
-def _run(cfg: DictConfig, config: dict[str, Any], ckpt_path: str | None) -> float | None:
+def _run(cfg: DictConfig, config: dict[str, Any], hydra: HydraConf | None, ckpt_path: str | None) -> float | None:
     check_config(cfg)
     folder = Path(cfg.paths.run)
     federation, module = build(cfg)
-    layout = lay_out(cfg.trainer, HydraConfig.get(), cfg.threads, module, cfg.rounds)
+    layout = lay_out(cfg.trainer, hydra, cfg.threads, module, cfg.rounds)
     if rank_zero():
         write_partition(folder, federation, cfg.seed)
         print(plan_table(federation, module), layout, sep="\n", flush=True)

@@ -36,6 +36,10 @@ class Objective(Labeling):
         """The network whose parameters are theta, made once from the model."""
         return network
 
+    def plain(self, state: State) -> State:
+        """The tensors of the model itself, by its own names, from those of the network that is evaluated."""
+        return state
+
     def exchanges(self, round_index: int) -> bool:
         """Do clients get each other's models into their memory before this round? Needs MODEL in `widths`."""
         return False

@@ -62,6 +62,16 @@ class FedMatch(Objective):
             parametrize.register_parametrization(module, name, self.halves)
         return network
 
+    def plain(self, state: State) -> State:
+        """sigma + psi as one parameter again."""
+        self.halves.eval()
+        merged = {}
+        for name, tensor in state.items():
+            whole, _, half = name.replace("parametrizations.", "").partition(".original")
+            if half != "1":
+                merged[whole] = self.halves(tensor, state[f"{name[:-1]}1"]) if half else tensor
+        return merged
+
     def widths(self, parameters: int, classes: int) -> dict[str, int]:
         return super().widths(parameters, classes) | {MODEL: parameters}
 

@@ -44,6 +44,9 @@ class Ladder(Objective):
         self.ladder = LadderNet(network, self.noise, self.image_noise)
         return self.ladder
 
+    def plain(self, state: State) -> State:
+        return self.ladder.folded(state)
+
     def draw(self, draws: Draws, steps: int, labeled: int, unlabeled: int) -> dict[str, Tensor]:
         return {"noise": draws("noise", (steps, 1 + len(self.ladder.stages), labeled + unlabeled))}
 

@@ -12,6 +12,8 @@ from fedshvr.compute.streams import stream
 from fedshvr.compute.vector import Forward
 from fedshvr.models.mlp import MLP
 
+EPS = 1e-5  # of batch norm
+
 
 class Layer(NamedTuple):
     """One layer in a pass: z, and the statistics that batch norm took off."""
@@ -28,12 +30,13 @@ class LadderNet(nn.Module):
         super().__init__()
         self.stages, self.noise, self.image_noise = nn.ModuleList(stages_of(network)), noise, image_noise
         widths = [head_of(stage).out_features for stage in self.stages]
-        self.norms = nn.ModuleList(nn.BatchNorm1d(n, affine=False) for n in widths)
+        self.norms = nn.ModuleList(nn.BatchNorm1d(n, EPS, affine=False) for n in widths)
         self.beta = nn.ParameterList(torch.zeros(n) for n in widths)
         self.gamma = nn.Parameter(torch.ones(widths[-1]))
         denoised = [head_of(self.stages[0]).in_features, *widths] if isinstance(network, MLP) else widths
         self.a = nn.ParameterList(torch.tensor([0.0, 1, 0, 0, 0] * 2)[:, None].repeat(1, n) for n in denoised)
         self.v = nn.ModuleList(linear_map(above, below, i) for i, (below, above) in enumerate(pairwise(denoised)))
+        self.inside = "layers." if isinstance(network, MLP) else ""  # where the stages are in the network
         self.numbers: Tensor | None = None
         self.layers: list[Layer] | None = None  # of the pass that is watched
 
@@ -67,6 +70,21 @@ class LadderNet(nn.Module):
             costs.append(mse_loss((estimate - target.mean) / target.std, target.z))
             u = standard(self.v[i - 1](estimate)) if i else u
         return costs[::-1]
+
+    def folded(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The clean pass as the network alone: W <- s W, b <- s (b - mean) + g beta, s = g / std; g = gamma on top."""
+        own: dict[str, Tensor] = {}
+        for i, stage in enumerate(self.stages):
+            own |= {f"{self.inside}{name}": state[f"stages.{i}.{name}"] for name in stage.state_dict()}
+            head = head_of(stage)
+            name = self.inside + next(name for name, layer in stage.named_modules() if layer is head)
+            norm = (f"norms.{i}.running_mean", f"norms.{i}.running_var", f"beta.{i}")
+            mean, var, beta = (state[key].double() for key in norm)
+            g = state["gamma"].double() if i == len(self.stages) - 1 else torch.ones_like(beta)
+            s = g * (var + EPS).rsqrt()
+            own[f"{name}.weight"] = (s[:, None] * own[f"{name}.weight"]).to(state["gamma"].dtype)
+            own[f"{name}.bias"] = (s * (own[f"{name}.bias"] - mean) + g * beta).to(state["gamma"].dtype)
+        return own
 
 
 def stages_of(network: nn.Module) -> list[nn.Module]:

@@ -1,0 +1,99 @@
+"""The commands. No heavy imports: torch takes seconds, and `--help` and a mistyped option must not wait for it."""
+
+import os
+import sys
+from pathlib import Path
+
+import hydra
+from omegaconf import DictConfig
+
+from fedshvr.errors import UserError, check
+from fedshvr.places import CONFIGS
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # read when torch is loaded: threads that wait do not spin
+
+
+def train() -> None:
+    """fedshvr-train, python src/train.py"""
+    check_command_line(sys.argv[1:])
+    _train()
+
+
+def report() -> None:
+    """fedshvr-report, python src/report.py"""
+    _report()
+
+
+def evaluate() -> None:
+    """fedshvr-evaluate, python src/evaluate.py"""
+    _evaluate()
+
+
+def check_command_line(arguments: list[str]) -> None:
+    """One sentence for `group=name` where configs/group has no such name, and for a sweep of distributed jobs."""
+    if "trainer=ddp" in arguments and {"-m", "--multirun"} & set(arguments):
+        sys.exit(
+            "error: trainer=ddp: its processes would start the whole sweep (-m) again; without it jobs take all cores "
+            "of this machine, and hydra/launcher=joblib runs several at once"
+        )
+    for argument in arguments:
+        group, _, names = argument.lstrip("+~").partition("=")
+        folder = CONFIGS / group
+        if not names or not group or not folder.is_dir():
+            continue
+        valid = sorted(f.stem for f in folder.glob("*.yaml"))
+        for name in names.split(","):
+            if name not in valid and name != "null":
+                sys.exit(f"error: {group}={name}: must be one of {', '.join(valid)}")
+
+
+@hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name="train")
+def _train(cfg: DictConfig) -> float | None:
+    from fedshvr.running.run import run  # after the command line is known to be good: importing torch takes seconds
+
+    return run(cfg)
+
+
+@hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name="report")
+def _report(cfg: DictConfig) -> None:
+    from fedshvr.reporting.build import report
+
+    try:
+        report(cfg)
+    except UserError as error:
+        sys.exit(f"error: {error}")
+
+
+@hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name="evaluate")
+def _evaluate(cfg: DictConfig) -> None:
+    from fedshvr.running.evaluation import evaluate_command
+
+    try:
+        evaluate_command(cfg)
+    except UserError as error:
+        sys.exit(f"error: {error}")
+
+
+def reproduce() -> None:
+    """python src/reproduce.py"""
+    from fedshvr.reporting.reproduce import budget, known_runs, measure, reproduce
+    from fedshvr.reporting.sweeps import SCALES
+    from fedshvr.reporting.tables import markdown_table
+
+    arguments = sys.argv[1:]
+    scale = next((a.removeprefix("scale=") for a in arguments if a.startswith("scale=")), "laptop")
+    options = [a for a in arguments if not a.startswith(("scale=", "--"))]
+    logs, results = Path("logs"), Path("results")
+    try:
+        check(scale in SCALES, f"scale={scale}: must be one of {', '.join(SCALES)}")
+        for flag in (a for a in arguments if a.startswith("--")):
+            check(flag in ("--plan", "--measure"), f"{flag}: must be --plan or --measure")
+    except UserError as error:
+        sys.exit(f"error: {error}")
+    if "--measure" in arguments:
+        measure(scale, results, options)
+    if "--plan" in arguments or "--measure" in arguments:
+        print(*markdown_table(budget(scale, known_runs(logs, results), results)), sep="\n")
+        return
+    failed = reproduce(scale, logs, results, options)
+    sys.exit(f"{failed} commands failed; the same again continues them" if failed else 0)
