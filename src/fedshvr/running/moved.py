@@ -17,6 +17,10 @@ MOVED = {  # the beginning of a _target_; the first that fits
 }
 
 
+# What the root of a configuration has since then, as it was before there was a choice.
+ADDED: dict[str, Any] = {"callbacks": {}, "tags": []}
+
+
 def as_of_today(config: Any) -> Any:
     """The configuration with every _target_ where it is now."""
     if isinstance(config, dict):
