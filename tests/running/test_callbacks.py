@@ -111,7 +111,7 @@ def test_debug_presets(train: Train, capsys: pytest.CaptureFixture) -> None:
 def test_optuna_maximises_the_validation_accuracy(cli: Cli, tmp_path: Path) -> None:
     pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
     search = ["hydra/sweeper=optuna", "hydra.sweeper.n_trials=3", "hydra.sweeper.n_jobs=1"]
-    search += ["hydra.sweeper.direction=maximize", "client.eta=interval(0.01,0.3)", "hydra.sweep.dir=s"]
+    search += ["hydra.sweeper.direction=maximize", "client.eta=tag(log,interval(0.01,0.3))", "hydra.sweep.dir=s"]
     done = cli("-m", *search, "validation=0.1", "scale=smoke", "logger=csv")
     assert done.returncode == 0, done.stderr
     summaries = [json.loads(path.read_text()) for path in (tmp_path / "s").glob("*/summary.json")]

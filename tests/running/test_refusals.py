@@ -71,7 +71,7 @@ WRONG = {  # a command line, or several options of one, and how its sentence beg
     # names that are not there
     "rouns=3": "rouns=3: is no option of a run, which has ",
     "+rouns=3": "rouns=3: is no option of a run, which has ",
-    "algoritm=fedavg": "algoritm=fedavg: is no option of a run, which has ",
+    "sever=adam": "sever=adam: is no option of a run, which has ",
     "client.etaa=1": "client.etaa=1: is no option of client, which has batch_labeled, ",
     "+client.foo=1": "client.foo=1: is no option of client, which has batch_labeled, ",
     "+partition.foo=1": "partition.foo=1: is no option of partition, which has clients, ",
@@ -158,7 +158,7 @@ WRONG = {  # a command line, or several options of one, and how its sentence beg
     "+callbacks.mine=3": "callbacks.mine=3: must be a group of options with a _target_",
     "+callbacks.mine._target_=no.such.Thing": "callbacks.mine._target_=no.such.Thing: ",
 }  # fmt: skip
-NEAR = {"rouns=3": "rounds", "+rouns=3": "rounds", "algoritm=fedavg": "algorithm", "client.etaa=1": "client.eta"}
+NEAR = {"rouns=3": "rounds", "+rouns=3": "rounds", "sever=adam": "server", "client.etaa=1": "client.eta"}
 NEAR |= {"partition=dirichlet partition.concentratoin=1": "partition.concentration"}
 
 

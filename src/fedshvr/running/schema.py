@@ -9,7 +9,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from fedshvr.errors import UserError
-from fedshvr.running.typed import AtLeast, check_options
+from fedshvr.running.typed import Least, check_options
 
 Part = dict[str, Any]  # a node with a _target_: its options are those of the target
 
@@ -43,7 +43,7 @@ class Root(Groups):
     algorithm: Algorithm
     trainer: Part
     seed: int
-    rounds: Annotated[int, AtLeast(1)]
+    rounds: Annotated[int, Least(1)]
     validation: float
     participation: float
     weighting: str
@@ -53,15 +53,15 @@ class Root(Groups):
     ema_decay: float
     engine: str
     compile: str | None
-    threads: Annotated[int, AtLeast(1)] | None
+    threads: Annotated[int, Least(1)] | None
     client_state: str
     profile: bool
-    server_loss_every: Annotated[int, AtLeast(0)]
+    server_loss_every: Annotated[int, Least(0)]
     optimality_gap: bool
     tags: list[str]
     dry_run: bool
     ckpt_path: str | None
-    checkpoint_every: Annotated[int, AtLeast(1)]
+    checkpoint_every: Annotated[int, Least(1)]
     choices: dict[str, str | None]
     paths: dict[str, str]
 

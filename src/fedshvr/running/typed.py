@@ -12,10 +12,10 @@ Scalar = (str, int, float, NoneType)  # bool is an int
 RESERVED = {"_target_", "_partial_", "_recursive_", "_convert_", "_args_"}  # Hydra's own
 
 
-class AtLeast(NamedTuple):
-    """A bound, as in Annotated[int, AtLeast(1)]."""
+class Least(NamedTuple):
+    """A bound, as in Annotated[int, Least(1)]."""
 
-    least: int
+    value: int
 
 
 KINDS: dict[Any, tuple[str, Callable[[Any], bool]]] = {
@@ -34,7 +34,7 @@ def fits(value: Any, hint: Any) -> bool:
     """Whether a value of a configuration is of a type; what no yaml file can write is left to whoever declares it."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        bounds = [bound.least for bound in inner[1:] if isinstance(bound, AtLeast)]
+        bounds = [bound.value for bound in inner[1:] if isinstance(bound, Least)]
         return fits(value, inner[0]) and (value is None or all(value >= least for least in bounds))
     if origin is Literal:
         return value in inner
@@ -59,7 +59,7 @@ def described(hint: Any) -> str:
     """A type in words."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        return " ".join([described(inner[0]), *(f"of at least {bound.least}" for bound in inner[1:])])
+        return " ".join([described(inner[0]), *(f"of at least {bound.value}" for bound in inner[1:])])
     if origin is Literal:
         return "one of " + ", ".join(map(str, inner))
     if origin in (Union, UnionType):
