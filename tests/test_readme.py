@@ -28,7 +28,7 @@ def make_targets() -> set[str]:
 def cost(line: str) -> list[pytest.MarkDecorator]:
     if any(name in line for name in REAL_DATA):
         return [pytest.mark.network, pytest.mark.slow]
-    return []
+    return [pytest.mark.slow] if "optuna" in line else []
 
 
 @pytest.mark.parametrize("line", [pytest.param(line, marks=cost(line)) for line in commands()])

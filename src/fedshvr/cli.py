@@ -13,10 +13,28 @@ from fedshvr.places import CONFIGS
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # read when torch is loaded: threads that wait do not spin
 
 
+TRACEBACKS = os.environ.get("HYDRA_FULL_ERROR") == "1"
+
+
 def train() -> None:
-    """fedshvr-train, python src/train.py"""
-    check_command_line(sys.argv[1:])
-    _train()
+    """fedshvr-train, python src/train.py: Hydra with its errors in one sentence."""
+    arguments = sys.argv[1:]
+    if "trainer=ddp" in arguments and {"-m", "--multirun"} & set(arguments):
+        print(
+            "error: trainer=ddp: its processes would start the whole sweep (-m) again; without it jobs take all cores "
+            "of this machine, and hydra/launcher=joblib runs several at once",
+            file=sys.stderr,
+        )
+        sys.exit(2)
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra hands its errors on instead of printing them
+    try:
+        _train()
+    except Exception as error:
+        if TRACEBACKS:
+            raise
+        from fedshvr.running.command_line import refuse_as_hydra
+
+        refuse_as_hydra(error, CONFIGS, arguments)
 
 
 def report() -> None:
@@ -29,29 +47,11 @@ def evaluate() -> None:
     _evaluate()
 
 
-def check_command_line(arguments: list[str]) -> None:
-    """One sentence for `group=name` where configs/group has no such name, and for a sweep of distributed jobs."""
-    if "trainer=ddp" in arguments and {"-m", "--multirun"} & set(arguments):
-        sys.exit(
-            "error: trainer=ddp: its processes would start the whole sweep (-m) again; without it jobs take all cores "
-            "of this machine, and hydra/launcher=joblib runs several at once"
-        )
-    for argument in arguments:
-        group, _, names = argument.lstrip("+~").partition("=")
-        folder = CONFIGS / group
-        if not names or not group or not folder.is_dir():
-            continue
-        valid = sorted(f.stem for f in folder.glob("*.yaml"))
-        for name in names.split(","):
-            if name not in valid and name != "null":
-                sys.exit(f"error: {group}={name}: must be one of {', '.join(valid)}")
-
-
 @hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name="train")
 def _train(cfg: DictConfig) -> float | None:
-    from fedshvr.running.run import run  # after the command line is known to be good: importing torch takes seconds
+    from fedshvr.running.command_line import job  # not for --help: importing torch takes seconds
 
-    return run(cfg)
+    return job(cfg, TRACEBACKS)
 
 
 @hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name="report")

@@ -1,5 +1,9 @@
 """The one kind of error that is the user's to mend: a sentence that names the option, the value and what is valid."""
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Any
+
 
 class UserError(ValueError):
     """Bad input; the command line prints it without a traceback and exits with 2."""
@@ -10,5 +14,19 @@ def check(condition: bool, sentence: str) -> None:
         raise UserError(sentence)
 
 
-class Diverged(RuntimeError):
+def no_option(owner: str, name: str, value: Any, valid: Iterable[str]) -> UserError:
+    """The sentence for an option that its owner ("client", or "" for the root) does not have."""
+    names = sorted(name for name in valid if not name.startswith("_"))
+    prefix = f"{owner}." if owner else ""
+    near = get_close_matches(name, names, 1)
+    hint = f"; did you mean {prefix}{near[0]}?" if near else ""
+    there = ", ".join(names) or "none"
+    return UserError(f"{prefix}{name}={value}: is no option of {owner or 'a run'}, which has {there}{hint}")
+
+
+class Ended(RuntimeError):
+    """A run that cannot go on, for a reason that one sentence says; the command line exits with 1."""
+
+
+class Diverged(Ended):
     """A loss is not finite any more."""

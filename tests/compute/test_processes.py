@@ -83,18 +83,10 @@ def test_the_data_set_is_in_memory_once(train: Callable, precision: str, monkeyp
     assert fitted == [[module.bench.pool.x.data_ptr(), module.test_set[0].data_ptr()]]
 
 
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        (["client.eta=1e30"], "error: round 1, client "),
-        (["trainer.devices=4", "partition.clients=3"], "error: trainer.devices: 4 processes for 3 clients: too many"),
-    ],
-    ids=["in all", "in one"],
-)
-def test_an_error_of_a_process_is_one_sentence(cli: Cli, tmp_path: Path, options: list[str], sentence: str) -> None:
-    done = cli(*TWO, "hydra.run.dir=a", *options)
+def test_an_error_of_a_process_is_one_sentence(cli: Cli, tmp_path: Path) -> None:
+    done = cli(*TWO, "hydra.run.dir=a", "client.eta=1e30")
     assert done.returncode == 1
-    assert done.stderr.startswith(sentence)
+    assert done.stderr.startswith("error: round 1, client ")
     assert done.stderr.count("\n") == 1
     assert json.loads((tmp_path / "a" / "summary.json").read_text())["status"] == "failed"
 

@@ -261,7 +261,7 @@ VECTORS = "changes images, but data.name=cifar10_features has vectors"
     ],
 )
 def test_what_needs_images_is_refused_in_one_sentence(start: Callable, options: list[str], sentence: str) -> None:
-    with pytest.raises(SystemExit, match=f"^{re.escape(f'error: {sentence}')}$"):
+    with pytest.raises(UserError, match=f"^{re.escape(sentence)}$"):
         start(*options)
 
 

@@ -1,13 +1,17 @@
 """What W&B is given, read back from its offline files."""
 
 import json
+import os
 import struct
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import ROOT, SMALL
 from fabricate import make_sweep
 from lightning import Trainer
 from omegaconf import OmegaConf
@@ -106,7 +110,7 @@ def test_a_run_ends_with_partition_confusion_matrix_and_class_accuracy(
 
 def test_the_first_of_two_processes_writes_the_run(cli: Callable[..., Any], tmp_path: Path) -> None:
     """W&B begins after the fork and ends with the process; its run has the options, the rounds and the figures."""
-    done = cli("rounds=2", "trainer=cpu", "trainer.devices=2", "hydra.run.dir=w")
+    done = cli("rounds=2", "trainer=cpu", "trainer.devices=2", "hydra.run.dir=w", "tags=[try]")
     assert done.returncode == 0, done.stderr
     logged = history(tmp_path / "w")
     assert {"test_acc", "partition", "confusion_matrix", "class_accuracy"} <= set(logged)
@@ -114,6 +118,14 @@ def test_the_first_of_two_processes_writes_the_run(cli: Callable[..., Any], tmp_
     config = {update.key for record in ended(tmp_path / "w") for update in record.config.update}
     config |= {update.key for record in ended(tmp_path / "w") for update in record.run.config.update}
     assert {"rounds", "algorithm", "partition"} <= {key.split("/")[0] for key in config}
+    axes = {
+        record.metric.glob_name: record.metric.step_metric
+        for record in ended(tmp_path / "w")
+        if record.HasField("metric")
+    }
+    assert axes["*"] == "round"
+    (run,) = (record.run for record in ended(tmp_path / "w") if record.WhichOneof("record_type") == "run")
+    assert set(run.tags) == {"digits", "fed_shvr", "try"}
 
 
 def test_the_report_run_has_the_tables_and_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -133,4 +145,41 @@ def test_the_report_run_has_the_tables_and_figures(tmp_path: Path, capsys: pytes
     text = json.loads((out / "workspace.json").read_text())
     names = [section["name"] for section in text["spec"]["section"]["panelBankConfig"]["sections"]]
     assert names[:3] == ["Accuracy", "Training", "Federation"]
+    assert {panel["xAxis"] for panel in panels(text)} == {"round"}
     assert "to publish, set WANDB_API_KEY" in capsys.readouterr().out
+
+
+def panels(text: dict[str, Any]) -> list[dict[str, Any]]:
+    sections = text["spec"]["section"]["panelBankConfig"]["sections"]
+    return [panel["config"] for section in sections[:3] for panel in section["panels"]]
+
+
+def test_a_resumed_run_continues_its_wandb_run(train: Callable[..., Any]) -> None:
+    """Three starts in one folder: the second goes on, the third begins anew."""
+    short = ["logger=[csv,wandb]", "tags=[try,tuesday]", *SMALL]
+    for start in (["rounds=1"], ["rounds=2", "ckpt_path=last"], ["rounds=1"]):
+        done = train(*short, *start)
+    starts = sorted((done.folder / "wandb").glob("offline-run-*"), key=lambda path: path.stat().st_ctime)
+    first, second, third = (path.name.rpartition("-")[2] for path in starts)
+    assert first == second != third == (done.folder / "wandb_id").read_text()
+
+
+KEY = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.mark.parametrize(
+    ("machine", "server", "expected"),
+    [
+        ("wandb.lab.example", "https://wandb.lab.example", "online"),
+        ("wandb.lab.example", "", "offline"),
+    ],
+)
+def test_whether_there_is_a_key_is_asked_of_wandb(tmp_path: Path, machine: str, server: str, expected: str) -> None:
+    """A key in netrc for one's own server counts, one for another server does not; nothing is asked or sent."""
+    (tmp_path / "netrc").write_text(f"machine {machine}\n  login user\n  password {KEY}\n")
+    own = {"NETRC": str(tmp_path / "netrc"), "WANDB_CONFIG_DIR": str(tmp_path), "PYTHONPATH": str(ROOT / "src")}
+    own |= {"WANDB_BASE_URL": server} if server else {}
+    free = {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")}
+    code = "from fedshvr.running.wandb_mode import mode; print(mode())"
+    done = subprocess.run([sys.executable, "-c", code], env=free | own, capture_output=True, text=True, cwd=tmp_path)
+    assert (done.stdout, done.stderr) == (f"{expected}\n", "")

@@ -67,7 +67,7 @@ def test_resume_is_exact_and_other_checkpoints_are_refused(train: Callable) -> N
     a, b = (torch.load(r.folder / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"] for r in (whole, parts))
     assert torch.equal(a["ema"], b["ema"])
     assert not torch.equal(a["ema"], a["theta"])
-    with pytest.raises(SystemExit, match="the checkpoint has evaluate=ema, this run has evaluate=theta"):
+    with pytest.raises(UserError, match="the checkpoint has evaluate=ema, this run has evaluate=theta"):
         train(*options, "evaluate=theta", "rounds=5", "ckpt_path=last", folder="parts")
 
 

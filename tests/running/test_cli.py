@@ -24,22 +24,6 @@ def test_help_names_the_options(cli: Cli) -> None:
         assert word in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("argument", "valid"),
-    [
-        ("data=imagenet", "digits, fashion_mnist, huggingface, image_folder, mnist, npz, torchvision"),
-        ("partition=random", "dirichlet, iid, mismatch, two_class_labels"),
-        ("algorithm=fedsgd", "fed_mt"),
-    ],
-)
-def test_an_unknown_choice_is_refused_in_one_sentence(cli: Cli, argument: str, valid: str) -> None:
-    done = cli(argument)
-    assert done.returncode != 0
-    assert done.stderr.startswith(f"error: {argument}: must be one of ")
-    assert valid in done.stderr
-    assert done.stderr.count("\n") == 1
-
-
 def test_the_plan_of_the_default_experiment(cli: Cli, tmp_path: Path) -> None:
     done = cli("dry_run=true", "logger=csv", "hydra.run.dir=plan")
     assert done.returncode == 0, done.stderr
@@ -50,7 +34,7 @@ def test_the_plan_of_the_default_experiment(cli: Cli, tmp_path: Path) -> None:
 
 def test_a_sweep_with_ddp_is_refused(cli: Cli) -> None:
     done = cli("-m", "trainer=ddp", "seed=0,1", "logger=csv")
-    assert done.returncode != 0
+    assert done.returncode == 2
     assert "error: trainer=ddp: its processes would start the whole sweep (-m) again" in done.stderr
 
 

@@ -7,6 +7,7 @@ import pytest
 from conftest import SMALL, compose_train
 from omegaconf import OmegaConf
 
+from fedshvr.errors import UserError
 from fedshvr.reporting.collect import flat
 
 
@@ -39,6 +40,6 @@ def test_text_is_the_default_to_the_bit_and_in_the_summary(train: Callable) -> N
 
 def test_closest_is_refused_where_nothing_was_sought(train: Callable) -> None:
     with pytest.raises(
-        SystemExit, match="setting=closest: is about the paper's MNIST experiment; must be text with data=digits"
+        UserError, match="setting=closest: is about the paper's MNIST experiment; must be text with data=digits"
     ):
         train("setting=closest", *SMALL)

@@ -95,7 +95,7 @@ def test_resume_is_exact(train: Train) -> None:
     assert parts.timeless == whole.timeless
     for name in ("val_acc", "best_val_acc", "test_acc_at_best_val"):
         assert parts.summary[name] == whole.summary[name]
-    with pytest.raises(SystemExit, match="ckpt_path: the checkpoint has partition_sha256="):
+    with pytest.raises(UserError, match="ckpt_path: the checkpoint has partition_sha256="):
         train(*TENTH, "validation=0.2", "rounds=5", "ckpt_path=last", folder="parts")
 
 

@@ -22,7 +22,7 @@ from lightning.pytorch.strategies.launchers.launcher import _Launcher
 from lightning.pytorch.trainer import call
 from lightning.pytorch.trainer.states import TrainerStatus
 
-from fedshvr.errors import Diverged, UserError
+from fedshvr.errors import Ended, UserError
 
 SOON = 2  # seconds in which the others end by themselves when one has failed
 GRACE = 60  # seconds from the request to stop until a process is killed: W&B may have to send its last data
@@ -123,13 +123,13 @@ class Launcher(_Launcher):
 
     def _raise(self, reports: list[Report]) -> None:
         """The sentence that says most if there is one, else what came first."""
-        sentences = [report for report in reports if isinstance(report.error, (UserError, Diverged))]
+        sentences = [report for report in reports if isinstance(report.error, (UserError, Ended))]
         if sentences:
             raise max(sentences, key=lambda report: len(str(report.error))).error
         codes = [process.exitcode or 0 for process in self.processes]
         for rank in self.killed:
             name = signal.Signals(-codes[rank]).name
-            raise UserError(f"process {rank} of {len(codes)} was ended by {name}; trainer.devices=1 needs less memory")
+            raise Ended(f"process {rank} of {len(codes)} was ended by {name}; trainer.devices=1 needs less memory")
         if reports:
             first = min(reports, key=lambda report: report.seconds)
             raise first.error from RuntimeError(first.text)

@@ -27,6 +27,7 @@ NEUTRAL += (
     "server_loss_every",
     "profile",
     "threads",
+    "tags",
 )
 MEASURED = ("optimality_gap", "server_loss_every")  # of these: what a run logs beside the accuracy
 NEUTRAL_GROUPS = ("paths.", "trainer.", "logger.", "choices.", "scale.", "callbacks.")
@@ -116,7 +117,8 @@ def read_run(folder: Path, summary: dict[str, Any]) -> Run:
     curves = read_metrics(folder / "metrics.csv")
     if len(curves["round"]) != summary.get("rounds"):
         raise Damaged(f"metrics.csv: {len(curves['round'])} rows, but summary.json has {summary.get('rounds')} rounds")
-    return Run(folder, summary, flat(config), choices, curves)
+    made = {"rounds": summary["rounds"]}  # of a run that a callback stopped early: less than it was asked for
+    return Run(folder, summary, flat(config) | made, choices, curves)
 
 
 def read_metrics(path: Path) -> dict[str, np.ndarray]:

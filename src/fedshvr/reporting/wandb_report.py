@@ -46,7 +46,7 @@ def workspace(entity: str, project: str) -> Any:
     except ImportError:
         check(False, "publish=true: needs wandb-workspaces (pip install wandb-workspaces)")
     sections = [
-        ws.Section(name=name, is_open=True, panels=[wr.LinePlot(title=y, x="epoch", y=[y]) for y in metrics])
+        ws.Section(name=name, is_open=True, panels=[wr.LinePlot(title=y, x="round", y=[y]) for y in metrics])
         for name, metrics in PANELS.items()
     ]
     end: list[Any] = [wr.MediaBrowser(media_keys=[key]) for key in ("partition", "confusion_matrix")]
@@ -58,7 +58,7 @@ def workspace(entity: str, project: str) -> Any:
 
 def publish(project: str, out: Path) -> str:
     """Save the workspace to the project; without a key its specification goes to disk. Returns a line to print."""
-    if has_key() and mode() == "online":
+    if mode() == "online" and has_key():
         import wandb
 
         saved = workspace(str(wandb.Api().default_entity), project)

@@ -78,7 +78,9 @@ def lay_out(
     asked = threads or (0 if jobs > 1 else threads_of_environment())  # joblib sets OMP_NUM_THREADS by itself
     devices, cpu = trainer.devices, on_cpu(trainer.accelerator)
     number = int(devices) if str(devices).isdigit() else 1
-    given = f"trainer.devices={devices}"
+    given, clients = f"trainer.devices={devices}", module.plan.clients
+    many = f"{given}: must be at most {clients} in all, one process for each client"
+    check(number * trainer.num_nodes <= clients, many)
     if trainer.get("strategy") or trainer.num_nodes > 1 or (devices != "auto" and not cpu):
         return Layout(number, asked or own_threads(module.network, cores // max(1, number)), given, ours=False)
     if not cpu:
@@ -97,8 +99,10 @@ def lay_out(
     return Layout(number, 1 if threads_made() else asked or 1, reason, hint, ours=sys.platform == "linux")
 
 
-def jobs_at_once(hydra: HydraConf, cores: int) -> int:
+def jobs_at_once(hydra: HydraConf | None, cores: int) -> int:
     """Jobs of a sweep that share this machine: joblib's n_jobs, all cores for a launcher that is not known here."""
+    if hydra is None:
+        return 1
     launcher = hydra.launcher.get("_target_", "") if str(hydra.mode).endswith("MULTIRUN") else ""
     if "Joblib" in launcher:
         jobs = int(hydra.launcher.n_jobs)

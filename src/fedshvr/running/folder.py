@@ -21,11 +21,12 @@ from omegaconf import OmegaConf
 from fedshvr.data.holdings import Federation
 from fedshvr.federation import partition
 from fedshvr.rounds.federated import Federated
-from fedshvr.running.moved import as_of_today
+from fedshvr.running.moved import ADDED, as_of_today
 from fedshvr.running.progress import duration
 
 PACKAGES = ("torch", "lightning", "hydra-core", "numpy")
 MAX_ROWS = 40  # of the printed plan
+UNSEEN = ("logger", "tags")  # options that no number of a run depends on
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -108,7 +109,11 @@ def finished_before(folder: Path, config: dict[str, Any]) -> dict[str, Any] | No
     if not path.is_file():
         return None
     summary = json.loads(path.read_text())
-    return summary if summary["status"] == "finished" and as_of_today(summary["config"]) == config else None
+    then, now = (
+        {name: value for name, value in c.items() if name not in UNSEEN}
+        for c in (ADDED | as_of_today(summary["config"]), config)
+    )
+    return summary if summary["status"] == "finished" and then == now else None
 
 
 def write_end(folder: Path, config: dict[str, Any], **end: str) -> None:
@@ -235,9 +240,18 @@ class RunFolder(Callback):
         return {name: float(value) for name, value in found.items()}
 
 
+class StayStopped(Callback):
+    """A run that EarlyStopping has ended makes no further round when it is resumed."""
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        trainer.should_stop = any(callback.stopped_epoch for callback in trainer.early_stopping_callbacks)
+
+
 def closing_table(folder: Path, summary: dict[str, Any]) -> str:
     """What the run came to, as text."""
-    rows = {"status": summary["status"], "rounds": f"{summary['rounds']} in {duration(summary['seconds'])}"}
+    asked = summary["config"]["rounds"]
+    early = f" of {asked}, stopped early," if summary["status"] == "finished" and summary["rounds"] < asked else ""
+    rows = {"status": summary["status"], "rounds": f"{summary['rounds']}{early} in {duration(summary['seconds'])}"}
     if summary["test_acc"] is not None:
         rows["test accuracy"] = f"{100 * summary['test_acc']:.2f} %"
     if summary.get("val_acc") is not None:

@@ -18,6 +18,10 @@ MOVED = {  # the beginning of a _target_; the first that fits
 }
 
 
+# What the root of a configuration has since then, as it was before there was a choice.
+ADDED: dict[str, Any] = {"callbacks": {}, "tags": []}
+
+
 def as_of_today(config: Any) -> Any:
     """The configuration with every _target_ where it is now; data had none while it was chosen by name alone."""
     if isinstance(config, dict):

@@ -9,24 +9,21 @@ import warnings
 from contextlib import nullcontext
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from hydra.conf import HydraConf
-from hydra.core.hydra_config import HydraConfig
-from hydra.errors import InstantiationException
 from hydra.types import RunMode
-from hydra.utils import instantiate
 from lightning import Trainer
 from lightning.pytorch.callbacks import Callback
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from fedshvr.compute.cpu import keep_freed_memory
 from fedshvr.compute.streams import stream_seed
 from fedshvr.data.augment import Augment, check_views
 from fedshvr.data.holdings import Federation
 from fedshvr.data.images import checked
-from fedshvr.errors import Diverged, UserError, check
+from fedshvr.errors import Ended, UserError, check
 from fedshvr.federation.cohort import Cohorts
 from fedshvr.federation.held_out import hold_out, of_the_rest
 from fedshvr.federation.plan import make_plan
@@ -34,10 +31,12 @@ from fedshvr.models.logits import check_logits
 from fedshvr.rounds.federated import Federated
 from fedshvr.rounds.options import Compute, Measures, Method, ServerRule, grouped
 from fedshvr.running.checkpoints import Checkpoints, EachRound, newest
-from fedshvr.running.cores import lay_out
+from fedshvr.running.composition import hydra_job, settled
+from fedshvr.running.cores import Layout, lay_out
 from fedshvr.running.export import Export
 from fedshvr.running.folder import (
     RunFolder,
+    StayStopped,
     closing_table,
     draw_partition,
     finished_before,
@@ -47,69 +46,88 @@ from fedshvr.running.folder import (
     write_partition,
 )
 from fedshvr.running.lock import Locked, locked
+from fedshvr.running.parts import (
+    check_part,
+    make,
+    make_callbacks,
+    make_loggers,
+    make_optimizer,
+    trainer_options,
+)
 from fedshvr.running.profiling import Profile
 from fedshvr.running.progress import Progress
 from fedshvr.running.same_run import SameRun
-from fedshvr.running.wandb_run import RunEnd
+from fedshvr.running.schema import resolved
+from fedshvr.running.wandb_run import RunEnd, forget
 
 
 def run(cfg: DictConfig, folder: Path | None = None) -> float | None:
-    """Train and return the last accuracy (`runfolder.score`); bad input and divergence end in one sentence.
+    """Train and return the last accuracy (`folder.score`); raises UserError for bad input, Diverged for a lost run.
 
-    A job of a sweep that has finished before is skipped, one that was broken off goes on, and one that fails leaves
-    its reason in summary.json without stopping the others.
+    Within a Hydra job the folder is Hydra's. A job of a sweep that has finished before is skipped, one that was broken
+    off goes on, and one that fails leaves its reason in summary.json without stopping the others.
     """
     quiet()
     keep_freed_memory()
     torch.set_num_threads(1)  # threads of OpenMP that are there before a fork would be missing after it
-    hydra = HydraConfig.get() if folder is None else None  # who calls the library gives a folder and has no job
-    cfg = cfg if folder is None else OmegaConf.merge(cfg, {"paths": {"run": str(folder)}})  # type: ignore[assignment]
-    path, sweep = Path(cfg.paths.run), hydra is not None and hydra.mode == RunMode.MULTIRUN
-    config = cast(dict[str, Any], OmegaConf.to_container(cfg, resolve=True))
-    if sweep and (before := finished_before(path, config)):
-        print(f"{path}: finished before, skipped")
-        return score(before)
+    hydra = hydra_job(folder)
+    cfg = settled(cfg, folder) if hydra is None else cfg
+    if hydra is None or hydra.mode != RunMode.MULTIRUN:
+        return _alone(cfg, resolved(cfg), hydra, cfg.ckpt_path)
+    return _job_of_sweep(cfg, hydra)
+
+
+def _job_of_sweep(cfg: DictConfig, hydra: HydraConf) -> float | None:
+    folder = Path(cfg.paths.run)
+    config: dict[str, Any] = {}
     try:
-        with locked(folder) if rank_zero() and not cfg.dry_run else nullcontext():
-            return _run(cfg, config, "last" if sweep else cfg.ckpt_path)
-    except Exception as raised:
-        error = raised.__cause__ if isinstance(raised, InstantiationException) and raised.__cause__ else raised
-        one_sentence = isinstance(error, (UserError, Diverged))
-        if not sweep:
-            sys.exit(f"error: {error}") if one_sentence else None
-            raise
+        config = resolved(cfg)
+        if before := finished_before(folder, config):
+            print(f"{folder}: finished before, skipped")
+            return score(before)
+        return _alone(cfg, config, hydra, "last")
+    except Exception as error:
+        one_sentence = isinstance(error, (UserError, Ended))
         print(f"{folder}: failed: {error}" if one_sentence else traceback.format_exc(), file=sys.stderr)
         if not isinstance(error, Locked):
             write_end(folder, config, status="failed", error=str(error))
         return None
 
 
+def _alone(cfg: DictConfig, config: dict[str, Any], hydra: HydraConf | None, ckpt_path: str | None) -> float | None:
+    """The only process at work in the folder, but for its own ranks."""
+    with locked(Path(cfg.paths.run)) if rank_zero() and not cfg.dry_run else nullcontext():
+        return _run(cfg, config, hydra, ckpt_path)
+
+
 def _run(cfg: DictConfig, config: dict[str, Any], hydra: HydraConf | None, ckpt_path: str | None) -> float | None:
     check_config(cfg)
+    check_part("trainer", config["trainer"])
     folder = Path(cfg.paths.run)
     federation, module = build(cfg)
     layout = lay_out(cfg.trainer, hydra, cfg.threads, module, cfg.rounds)
-    if rank_zero():
-        write_partition(folder, federation, cfg.seed)
-        print(plan_table(federation, module), layout, sep="\n", flush=True)
     if cfg.dry_run:
+        _show_plan(folder, federation, module, cfg.seed, layout)
         if rank_zero():
             draw_partition(folder, federation)
             print(f"partition.json and partition.png are in {folder}")
         return None
+    resume = resume_path(ckpt_path, folder)
+    if resume is None and rank_zero():
+        forget(folder)
     module.state_folder = folder
+    callbacks: list[Callback] = [Profile()] if cfg.profile else []
     files = RunFolder(folder, federation, config)
-    checkpoints = EachRound(folder / "checkpoints", cfg.checkpoint_every)
-    callbacks: list[Callback] = [files, Progress(cfg.rounds), RunEnd(folder), checkpoints]
-    callbacks.append(SameRun(config, cfg.resume_anyway))
-    if cfg.profile:
-        callbacks.insert(0, Profile())
-    loggers = instantiate(cfg.logger) if rank_zero() else []
+    callbacks += [files, Export(files), Progress(cfg.rounds), RunEnd(folder), StayStopped()]
+    callbacks += [SameRun(config, cfg.resume_anyway), EachRound(folder / "checkpoints", cfg.checkpoint_every)]
+    callbacks += make_callbacks(config.get("callbacks"), config["trainer"].get("callbacks"), module.evaluated())
+    loggers = make_loggers(config.get("logger")) if rank_zero() else []
     own = {"logger": loggers or False, "callbacks": callbacks, "default_root_dir": folder, "plugins": Checkpoints()}
-    trainer: Trainer = instantiate(cfg.trainer, **own, **layout.trainer_options())
+    trainer: Trainer = make("trainer", trainer_options(config["trainer"]), **own, **layout.trainer_options())
+    _show_plan(folder, federation, module, cfg.seed, layout)
     with trainer.precision_plugin.tensor_init_context():
         federation.cast(torch.get_default_dtype())
-    trainer.fit(module, ckpt_path=resume_path(ckpt_path, folder), weights_only=True)
+    trainer.fit(module, ckpt_path=resume, weights_only=True)
     if not trainer.is_global_zero:
         return None
     summary = json.loads((folder / "summary.json").read_text())  # the processes that trained may have been others
@@ -117,34 +135,39 @@ def _run(cfg: DictConfig, config: dict[str, Any], hydra: HydraConf | None, ckpt_
     return score(summary)
 
 
+def _show_plan(folder: Path, federation: Federation, module: Federated, seed: int, layout: Layout) -> None:
+    if rank_zero():
+        write_partition(folder, federation, seed)
+        print(plan_table(federation, module), layout, sep="\n", flush=True)
+
+
 def check_config(cfg: DictConfig) -> None:
-    check(cfg.rounds >= 1, f"rounds={cfg.rounds}: must be at least 1")
-    check(cfg.checkpoint_every >= 1, f"checkpoint_every={cfg.checkpoint_every}: must be at least 1")
     name = cfg.data.get("name")
     check(
-        cfg.choices.setting == "text" or name == "mnist",
+        cfg.choices.setting in ("text", None) or name == "mnist",
         f"setting={cfg.choices.setting}: is about the paper's MNIST experiment; must be text with data={name}",
     )
 
 
 def build(cfg: DictConfig) -> tuple[Federation, Federated]:
     """The federation and its orchestrator."""
-    images = checked(instantiate(cfg.data))
-    local = instantiate(cfg.client)
-    objective = instantiate(cfg.algorithm.objective)
-    augments = {"clean": Augment(), "weak": instantiate(cfg.augment), "strong": instantiate(cfg.augment_strong)}
+    images = checked(make("data", cfg.data))
+    local = make("client", cfg.client)
+    objective = make("algorithm.objective", cfg.algorithm.objective)
+    augments = {"clean": Augment(), "weak": make("augment", cfg.augment)}
+    augments["strong"] = make("augment_strong", cfg.augment_strong)
     check_views(images.name, images.x.shape[1:], (*objective.views, *objective.label_views), augments)
     held_out = hold_out(images.y.numpy(), cfg.validation, cfg.seed)
-    splits = of_the_rest(images.y.numpy(), held_out, instantiate(cfg.partition))
+    splits = of_the_rest(images.y.numpy(), held_out, make("partition", cfg.partition, "y"))
     plan = make_plan(splits, local, objective.uses_unlabeled, cfg.reveal_labels, cfg.weighting)
     federation = Federation(images, splits, plan, held_out)
     torch.manual_seed(stream_seed(cfg.seed, "network"))  # every method starts from the same theta
-    network = instantiate(cfg.model, input_shape=tuple(images.x.shape[1:]), classes=len(images.classes))
+    network = make("model", cfg.model, input_shape=tuple(images.x.shape[1:]), classes=len(images.classes))
     check_logits(network, images.x[:2], len(images.classes))
-    parts = {name: instantiate(cfg.algorithm[name]) for name in ("correction", "aggregation")}
+    parts = {name: make(f"algorithm.{name}", cfg.algorithm[name]) for name in ("correction", "aggregation")}
     method = Method(objective, local=local, **parts)
     names = [f.name for kind in (Cohorts, ServerRule, Compute, Measures) for f in fields(kind) if f.name != "optimizer"]
-    options = grouped(optimizer=instantiate(cfg.server), **{name: cfg[name] for name in names})
+    options = grouped(optimizer=make_optimizer(cfg.server), **{name: cfg[name] for name in names})
     module = Federated(network, federation, method, augments, **options)
     return federation, module
 

@@ -1,17 +1,20 @@
-"""Online when a W&B key is there, offline otherwise."""
+"""Online when W&B has a key for its server, offline otherwise."""
 
-import netrc
 import os
 from typing import Any
 
+from fedshvr.errors import UserError
+
 
 def has_key() -> bool:
-    if os.environ.get("WANDB_API_KEY"):
-        return True
+    """Asked of W&B, which knows the server's address and the places of its key; without a prompt and a request."""
+    import wandb
+
+    wandb.setup(silent())
     try:
-        return netrc.netrc().authenticators("api.wandb.ai") is not None
-    except (FileNotFoundError, netrc.NetrcParseError):
-        return False
+        return wandb.login(prompt=False, verify=False)
+    except wandb.errors.AuthenticationError as error:
+        raise UserError(f"logger=wandb: {error}; `wandb login` sets the key, logger=csv needs none") from error
 
 
 def mode() -> str:

@@ -1,18 +1,21 @@
 """One W&B run per training run: online when a key is there, offline otherwise, never a prompt."""
 
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 import torch
 from lightning import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import WandbLogger
+from lightning.pytorch.loggers.logger import rank_zero_experiment
 from torch import Tensor
 
 from fedshvr.rounds.federated import Federated
 from fedshvr.running.wandb_mode import mode, silent
 
 CHUNK = 2048  # images in one forward pass
+ID = "wandb_id"  # the file of the run folder that names its W&B run
 
 
 class RunLogger(WandbLogger):
@@ -21,24 +24,52 @@ class RunLogger(WandbLogger):
     The run is begun where it is first written to: with several processes, in the first of them.
     """
 
+    @property
+    @rank_zero_experiment
+    def experiment(self) -> Any:
+        """The W&B run, whose curves are over the rounds."""
+        if self._experiment is None:
+            self._offline = mode() == "offline"
+            run: Any = super().experiment
+            run.define_metric("round")
+            run.define_metric("*", step_metric="round", step_sync=True)
+        return self._experiment
+
     def finalize(self, status: str) -> None:
         super().finalize(status)
         if self._experiment is not None:
             self._experiment.finish(exit_code=0 if status in ("finished", "stopped", "success") else 1)
 
 
-def make_logger(project: str, experiment: str, algorithm: str, seed: int, folder: str) -> RunLogger:
-    Path(folder).mkdir(parents=True, exist_ok=True)
+def make_logger(
+    project: str, experiment: str | None, algorithm: str | None, seed: int, folder: str, tags: list[str] | None = None
+) -> RunLogger:
+    """The run that the folder names, to be continued, or a new one; experiment and algorithm are among its tags."""
     return RunLogger(
         project=project,
         group=experiment,
         job_type=algorithm,
         name=f"{algorithm}-{seed}",
-        tags=[experiment, algorithm],
+        tags=[tag for tag in (experiment, algorithm, *(tags or ())) if tag],
         save_dir=folder,
-        offline=mode() == "offline",
+        id=run_id(Path(folder)),
+        resume="allow",
         settings=silent(),
     )
+
+
+def run_id(folder: Path) -> str:
+    """The id of the folder's W&B run, made up and written down if there is none."""
+    path = folder / ID
+    if not path.is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_text(token_hex(4))
+    return path.read_text()
+
+
+def forget(folder: Path) -> None:
+    """A run that begins anew in this folder is a new one in W&B too."""
+    (folder / ID).unlink(missing_ok=True)
 
 
 class RunEnd(Callback):

@@ -1,0 +1,92 @@
+"""The command line of a run: what is wrong with it ends in one sentence and exit code 2, Hydra's errors too."""
+
+import os
+import re
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import NoReturn
+
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from fedshvr.errors import Ended, UserError, no_option
+from fedshvr.running.schema import resolved
+
+FULL_ERROR = "HYDRA_FULL_ERROR"  # Hydra's: 1 asks for tracebacks
+
+
+def job(cfg: DictConfig, tracebacks: bool) -> float | None:
+    """What Hydra calls: the run, or the sentence that says why there is none."""
+    if not tracebacks:
+        os.environ.pop(FULL_ERROR, None)  # set by who started Hydra, to be handed its errors
+    try:
+        if HydraConfig.get().mode == RunMode.RUN:
+            resolved(cfg)
+        from fedshvr.running.run import run  # importing torch takes seconds
+
+        return run(cfg)
+    except (UserError, Ended) as error:
+        if tracebacks:
+            raise
+        with suppress(OSError):  # there is something in it
+            Path(HydraConfig.get().runtime.output_dir).rmdir()
+        refuse(error)
+
+
+def refuse(error: Exception) -> NoReturn:
+    print(f"error: {error}", file=sys.stderr)
+    sys.exit(1 if isinstance(error, Ended) else 2)
+
+
+def refuse_as_hydra(error: Exception, configs: Path, arguments: list[str]) -> NoReturn:
+    """For what Hydra could not compose or run; any other error is raised again."""
+    if not isinstance(error, (HydraException, OmegaConfBaseException)):
+        raise error
+    refuse(UserError(sentence(error, configs, arguments)))
+
+
+def sentence(error: Exception, configs: Path, arguments: list[str]) -> str:
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
+        group, _, name = error.missing_cfg_file.rpartition("/")
+        valid = error.options or sorted(path.stem for path in (configs / group).glob("*.yaml"))  # of a list it has none
+        return f"{group or '--config-name'}={name}: must be one of {', '.join(valid)}"
+    if isinstance(error, OverrideParseException):
+        return f"{error.override}: {first_line(error)}"
+    unknown = re.search(r"Could not override '([^']+)'", str(error))
+    if unknown:
+        return str(unknown_key(unknown[1], configs, arguments))
+    return " ".join(filter(None, [first_line(error), first_line(error.__cause__)]))
+
+
+def first_line(error: BaseException | None) -> str:
+    return str(error).strip().partition("\n")[0] if error else ""
+
+
+def unknown_key(key: str, configs: Path, arguments: list[str]) -> UserError:
+    """An option that does not exist, beside those that do in the same place."""
+    value = next((a.partition("=")[2] for a in arguments if a.partition("=")[0] == key), "")
+    others = [a for a in arguments if "=" in a and not a.startswith(("-", f"{key}="))]
+    cfg = composed(configs, others)
+    groups = set(cfg.hydra.runtime.choices)
+    owner, dot, name = key.rpartition(".")
+    node = OmegaConf.select(cfg, owner) if dot else cfg
+    if not isinstance(node, DictConfig):
+        owner, name, node = "", key, cfg
+    names = {str(n) for n in node} - {"hydra"}
+    return no_option(owner, name, value, names if owner else names | {g for g in groups if "@" not in g})
+
+
+def composed(configs: Path, arguments: list[str]) -> DictConfig:
+    """The configuration of these arguments, or the default one if they are wrong too."""
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(str(configs), version_base="1.3"):
+        try:
+            return compose("train", arguments, return_hydra_config=True)
+        except (HydraException, OmegaConfBaseException):
+            return compose("train", return_hydra_config=True)
