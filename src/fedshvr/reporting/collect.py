@@ -23,6 +23,7 @@ NEUTRAL += (
     "engine",
     "client_state",
     "optimality_gap",
+    "client_accuracy",
     "server_loss_every",
     "profile",
     "threads",

@@ -10,6 +10,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import torch
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import InstantiationException
@@ -26,7 +27,7 @@ from fedshvr.data.augment import Augment, check_vectors
 from fedshvr.data.holdings import Federation
 from fedshvr.errors import Diverged, UserError, check
 from fedshvr.federation.cohort import Cohorts
-from fedshvr.federation.held_out import hold_out, of_the_rest
+from fedshvr.federation.held_out import for_server, hold_out, of_the_rest
 from fedshvr.federation.plan import make_plan
 from fedshvr.rounds.federated import Federated
 from fedshvr.rounds.options import Compute, Measures, Method, ServerRule, grouped
@@ -129,9 +130,10 @@ def build(cfg: DictConfig) -> tuple[Federation, Federated]:
     if images.x.dim() == 2:
         check_vectors(images.name, (*objective.views, *objective.label_views), augments)
     held_out = hold_out(images.y.numpy(), cfg.validation, cfg.seed)
-    splits = of_the_rest(images.y.numpy(), held_out, instantiate(cfg.partition))
+    server = for_server(images.y.numpy(), cfg.server_labels, held_out, cfg.seed)
+    splits = of_the_rest(images.y.numpy(), np.union1d(held_out, server), instantiate(cfg.partition))
     plan = make_plan(splits, local, objective.uses_unlabeled, cfg.reveal_labels, cfg.weighting)
-    federation = Federation(images, splits, plan, held_out)
+    federation = Federation(images, splits, plan, held_out, server)
     torch.manual_seed(stream_seed(cfg.seed, "network"))  # every method starts from the same theta
     network = instantiate(cfg.model, input_shape=tuple(images.x.shape[1:]), classes=len(images.classes))
     parts = {name: instantiate(cfg.algorithm[name]) for name in ("correction", "aggregation")}
