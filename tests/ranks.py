@@ -26,6 +26,9 @@ ROUNDS = 3
 VARIANTS = {  # further runs of fed_shvr, by name
     "ramp.by=step": ["ramp.by=step", "ramp.start=0.1", "ramp.epochs=4", "client.epochs=2"],
     "relabel=epoch": ["algorithm.objective.relabel=epoch", "algorithm.objective.label_view=weak", "client.epochs=2"],
+    "unreliable": ["client_dropout=0.3", "stragglers=0.5", "client.epochs=2"],
+    "some_labeled": ["partition=some_labeled"],
+    "at server": ["partition.labeled_per_client=0", "server_labels=50", "client.epochs=1"],
 }
 
 

@@ -247,7 +247,9 @@ BAD_INPUT = """
 iid clients=0                         | clients=0: must be at least 1
 iid clients=1438                      | clients=1438: must be at most the number of samples, 1437
 iid seed=-1                           | seed=-1: must be at least 0
-iid labeled_per_client=0              | labeled_per_client=0: must be at least 1
+iid labeled_per_client=-1             | labeled_per_client=-1: must be at least 0
+iid labeled_clients=0                 | labeled_clients=0: must be null or between 1 and the 10 clients
+dirichlet labeled_clients=11          | labeled_clients=11: must be null or between 1 and the 10 clients
 iid labeled_per_client=140            | labeled_per_client=140: asks for 140 samples of class 8, which holds 139
 iid labeled_total=100                 | labeled_per_client=20, labeled_total=100: exactly one of the two must be given
 iid labeled_per_client=null | labeled_per_client=None, labeled_total=None: exactly one of the two must be given

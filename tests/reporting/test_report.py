@@ -1,6 +1,7 @@
 """The report's numbers against the same numbers computed by hand from metrics.csv."""
 
 import csv
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -126,6 +127,18 @@ def test_other_runs_are_grouped_by_what_they_vary(tmp_path: Path, make: Report) 
         ["Fed-SHVR", by_hand(last["a"])],
         ["Fed-SHVR (client.eta=0.2)", by_hand(last["b"])],
     ]
+
+
+def test_what_runs_sent_and_measured_over_clients_has_columns(tmp_path: Path, make: Report) -> None:
+    told = {"client_acc_worst10": 0.5, "bytes_up": 3_000_000, "bytes_down": 1_250_000}
+    for seed in (0, 1):
+        folder = make_run(tmp_path / f"a{seed}", {"experiment": "digits"}, seed)
+        make_run(tmp_path / f"b{seed}", {"experiment": "digits", "client.eta": 0.2}, seed)
+        path = folder / "summary.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | told | {"client_acc_worst10": 0.5 + 0.1 * seed}))
+    table = make(items=["runs_digits"])["runs_digits"].table
+    assert table.columns[4:] == ["worst tenth of clients (%)", "MB up", "MB down"]
+    assert [row[4:] for row in table.rows] == [["55.0 ± 5.0 (2)", "3.00 ± 0.00 (2)", "1.25 ± 0.00 (2)"], ["—"] * 3]
 
 
 def test_empty_logs_say_what_to_run_first(make: Report, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,7 +23,7 @@ def report(logs: Path, out: Path) -> dict[str, list[str]]:
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     lines = (out / "runs_digits.md").read_text().splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| Fed")]
-    return {row[0]: row[1:] for row in rows}
+    return {row[0]: row[1:4] for row in rows}  # then what was sent
 
 
 def by_hand(logs: Path, algorithm: str) -> list[str]:

@@ -4,6 +4,7 @@ A round is begin(cohort), add(...) for each client or stack of clients, then fin
 clients, each adds its own, and the tensors of sums() are summed over them before finish().
 """
 
+from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -82,6 +83,7 @@ class Normalized(Average):
         return (cohort.weights * counted).sum() * cohort.weights / cohort.effective
 
 
+@cache
 def effective_steps(tau: int, eta: float, momentum: float, mu: float) -> float:
     """a_k: the move of tau steps under a constant unit gradient with momentum and proximal pull, over eta."""
     if not momentum and not mu:

@@ -14,6 +14,7 @@ from fedshvr.data.augment import Augment
 from fedshvr.federation.plan import LocalSGD, Plan, Sets, local_epoch
 
 BLOCK_BYTES = 4 << 20  # about the size of a cache: larger blocks gain nothing
+HELD = ("has_labels", "has_others")  # in Batch.noise, if some client lacks labelled or unlabelled samples
 
 
 class Pool(NamedTuple):
@@ -58,18 +59,23 @@ class Batcher:
     ) -> None:
         self.plan, self.local, self.objective, self.augments = plan, local, objective, augments
         self.dropout = dropout  # does the network ask for a number a step?
+        self.labeled, self.unlabeled, self.batch_labeled = plan.labeled, plan.unlabeled, local.batch_labeled
+        self.lacking = objective.uses_unlabeled and bool(plan.lacking)
+        if self.lacking:  # a client's other samples stand in without their labels, and rounds/terms.py gives no weight
+            self.labeled, self.unlabeled = plan.labeled.or_else(plan.unlabeled), plan.unlabeled.or_else(plan.labeled)
+            self.batch_labeled = local.batch_labeled if plan.with_labels else 1
 
     def choose(self, draws: Draws, steps: int) -> Choices:
         """xi ~ L_k and zeta ~ U_k uniformly at random, `steps` times."""
         local, n = self.local, len(draws.clients)
-        sizes_l, sizes_u = (steps, local.batch_labeled), (steps, local.batch_unlabeled)
+        sizes_l, sizes_u = (steps, self.batch_labeled), (steps, local.batch_unlabeled)
         views = self.objective.views
         if self.objective.uses_unlabeled:
-            unlabeled = self._pick(draws, "unlabeled", self.plan.unlabeled, sizes_u)
+            unlabeled = self._pick(draws, "unlabeled", self.unlabeled, sizes_u)
         else:
             unlabeled = torch.empty(n, steps, 0, dtype=torch.long)
         return Choices(
-            labeled=self._pick(draws, "labeled", self.plan.labeled, sizes_l),
+            labeled=self._pick(draws, "labeled", self.labeled, sizes_l),
             unlabeled=unlabeled,
             move_x=draws("move labeled", (*sizes_l, self.augments["weak"].numbers)),
             move_u=tuple(draws(f"move {i}", (*sizes_u, self.augments[v].numbers)) for i, v in enumerate(views)),
@@ -77,7 +83,10 @@ class Batcher:
         )
 
     def _noise(self, draws: Draws, steps: int) -> dict[str, Tensor]:
-        noise = self.objective.draw(draws, steps, self.local.batch_labeled, self.local.batch_unlabeled)
+        noise = self.objective.draw(draws, steps, self.batch_labeled, self.local.batch_unlabeled)
+        if self.lacking:
+            sizes = (sets.size[draws.clients] for sets in (self.plan.labeled, self.plan.unlabeled))
+            noise |= {name: (n > 0)[:, None].expand(-1, steps) for name, n in zip(HELD, sizes, strict=True)}
         return noise | self._alpha0(draws, steps) | ({"masks": draws("masks", (steps,))} if self.dropout else {})
 
     def _alpha0(self, draws: Draws, steps: int) -> dict[str, Tensor]:
@@ -111,10 +120,12 @@ class Batcher:
         unequal, and a mean over them would weigh its samples more; this one weighs all alike on average.)
         """
         steps, batch = shape
+        one = Draws(*draws.path, draws.clients[row : row + 1])
+        if len(indices) < batch:  # samples that only stand in
+            return indices[(one(name, shape)[0] * len(indices)).long()]
         size, keep = len(indices), self.local.rounding == "ceil" and len(indices) % batch > 0
         per_pass = size // batch + keep
         passes = -(-steps // per_pass)
-        one = Draws(*draws.path, draws.clients[row : row + 1])
         order = one(name, (passes, size))[0].argsort(-1)
         whole = order[:, : size - size % batch]
         order = torch.cat([whole, order[:, size - batch :]], 1) if keep else whole
@@ -135,8 +146,11 @@ class Batcher:
 
     def fixed(self, labeled: Tensor, unlabeled: Tensor) -> Choices:
         """One step of one client with exactly these samples."""
-        none = torch.empty(1, 1, 0)
-        noise = self.objective.draw(Draws(0, 0, torch.tensor([0])), 1, len(labeled), len(unlabeled))
+        none, held = torch.empty(1, 1, 0), {}
+        if self.lacking:
+            held = {name: torch.tensor([[len(s) > 0]]) for name, s in zip(HELD, (labeled, unlabeled), strict=True)}
+            labeled, unlabeled = (labeled if len(labeled) else unlabeled), (unlabeled if len(unlabeled) else labeled)
+        noise = held | self.objective.draw(Draws(0, 0, torch.tensor([0])), 1, len(labeled), len(unlabeled))
         return Choices(labeled[None, None], unlabeled[None, None], none, (none,) * len(self.objective.views), noise)
 
     def gather(self, choices: Choices, pool: Pool, clean: bool = False) -> Batch:
@@ -144,7 +158,7 @@ class Batcher:
         u_clean = self._images(pool.x, choices.unlabeled) if self.objective.views else None
         return Batch(
             x=self._augment("weak", self._images(pool.x, choices.labeled), choices.move_x, clean),
-            y=pool.y[choices.labeled],
+            y=pool.y[choices.labeled].clamp_min(0) if self.lacking else pool.y[choices.labeled],
             u=tuple(
                 self._augment(view, u_clean, move, clean)
                 for view, move in zip(self.objective.views, choices.move_u, strict=True)

@@ -1,4 +1,4 @@
-"""Samples of the training set that no client has: for validation."""
+"""Samples of the training set that no client has: for validation, and the server's own."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from fedshvr.compute.streams import stream_seed
 from fedshvr.errors import check
-from fedshvr.federation.allocation import apportion
+from fedshvr.federation.allocation import apportion, spread
 from fedshvr.federation.partition import Split
 
 
@@ -32,3 +32,18 @@ def of_the_rest(y: npt.ArrayLike, held_out: np.ndarray, make: Callable[[np.ndarr
     rest = np.delete(np.arange(len(np.asarray(y))), held_out)
     splits = make(np.asarray(y)[rest])
     return [Split(rest[split.labeled], rest[split.unlabeled], split.labeled_classes) for split in splits]
+
+
+def for_server(y: npt.ArrayLike, count: int, held_out: np.ndarray, seed: int) -> np.ndarray:
+    """Sorted indices of `count` samples that the server holds with their labels, as many of every class up to one."""
+    check(count >= 0, f"server_labels={count}: must be at least 0")
+    labels = np.asarray(y)
+    free = np.delete(np.arange(len(labels)), held_out)
+    rng = np.random.default_rng(stream_seed(seed, "server labels"))
+    piles = [rng.permutation(free[labels[free] == c]) for c in range(int(labels.max()) + 1)]
+    wanted = spread(count, len(piles))
+    for c, (asked, pile) in enumerate(zip(wanted, piles, strict=True)):
+        check(
+            asked <= len(pile), f"server_labels={count}: asks for {asked} samples of class {c}, which has {len(pile)}"
+        )
+    return np.sort(np.concatenate([pile[:n] for pile, n in zip(piles, wanted, strict=True)]))

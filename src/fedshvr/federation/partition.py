@@ -43,6 +43,7 @@ def iid(
     clients: int,
     labeled_per_client: int | None = None,
     labeled_total: int | None = None,
+    labeled_clients: int | None = None,
     unlabeled: int | None = None,
     seed: int,
 ) -> list[Split]:
@@ -50,7 +51,7 @@ def iid(
     dealer = _Dealer(y, clients, labeled_per_client, labeled_total, seed)
     labeled = dealer.deal_labeled(dealer.every_class())
     sizes = spread(dealer.unlabeled_total(unlabeled), clients)
-    return dealer.splits(labeled, dealer.draw(sizes))
+    return dealer.splits(labeled, dealer.draw(sizes), labeled_clients)
 
 
 def two_class_labels(
@@ -101,6 +102,7 @@ def dirichlet(
     clients: int,
     labeled_per_client: int | None = None,
     labeled_total: int | None = None,
+    labeled_clients: int | None = None,
     unlabeled: int | None = None,
     concentration: float,
     min_size: int,
@@ -114,7 +116,8 @@ def dirichlet(
     shares = dealer.rng.dirichlet(np.full(clients, concentration), dealer.classes)
     pool = dealer.pool(total)
     counts = np.stack([apportion(p, n) for p, n in zip(shares, pool, strict=True)], axis=1)
-    return dealer.splits(labeled, _resize(counts, raise_to_minimum(counts.sum(1), min_size), dealer.rng))
+    resized = _resize(counts, raise_to_minimum(counts.sum(1), min_size), dealer.rng)
+    return dealer.splits(labeled, resized, labeled_clients)
 
 
 def mismatch(
@@ -156,11 +159,14 @@ def mismatch(
     return dealer.splits(labeled, counts[:clients] + counts[clients:])
 
 
-def sha256(splits: Sequence[Split], held_out: Sequence[int] | np.ndarray = ()) -> str:
+def sha256(
+    splits: Sequence[Split], held_out: Sequence[int] | np.ndarray = (), server: Sequence[int] | np.ndarray = ()
+) -> str:
     """The digest of all index lists, each after its length."""
     digest = hashlib.sha256()
     lists = [indices for split in splits for indices in (split.labeled, split.unlabeled)]
-    for indices in [*lists, held_out] if len(held_out) else lists:
+    others = [held_out, server] if len(server) else [held_out] if len(held_out) else []
+    for indices in [*lists, *others]:
         digest.update(np.concatenate([[len(indices)], indices]).astype("<i8").tobytes())
     return digest.hexdigest()
 
@@ -246,11 +252,17 @@ class _Dealer:
         """The class counts of `sizes[k]` samples for each client, drawn blindly from what is left."""
         return draw_rows(self.left, sizes, np.ones((self.clients, self.classes), dtype=bool), self.rng)
 
-    def splits(self, labeled: list[np.ndarray], unlabeled_counts: np.ndarray) -> list[Split]:
-        return [
-            Split(own, others, tuple(np.unique(self.y[own]).tolist()))
-            for own, others in zip(labeled, self.deal(unlabeled_counts), strict=True)
-        ]
+    def splits(
+        self, labeled: list[np.ndarray], unlabeled_counts: np.ndarray, labeled_clients: int | None = None
+    ) -> list[Split]:
+        """What each holds; with labeled_clients the first have all of it labelled, the others nothing (RSCFed)."""
+        hands = list(zip(labeled, self.deal(unlabeled_counts), strict=True))
+        if labeled_clients is not None:
+            valid = 1 <= labeled_clients <= self.clients
+            check(valid, f"labeled_clients={labeled_clients}: must be null or between 1 and the {self.clients} clients")
+            whole = [np.sort(np.concatenate(hand)) for hand in hands]
+            hands = [(all_, all_[:0]) if k < labeled_clients else (all_[:0], all_) for k, all_ in enumerate(whole)]
+        return [Split(own, others, tuple(np.unique(self.y[own]).tolist())) for own, others in hands]
 
 
 def _labeled_sizes(clients: int, per_client: int | None, total: int | None) -> tuple[np.ndarray, str]:
@@ -260,7 +272,7 @@ def _labeled_sizes(clients: int, per_client: int | None, total: int | None) -> t
         f"labeled_per_client={per_client}, labeled_total={total}: exactly one of the two must be given",
     )
     if per_client is not None:
-        check(per_client >= 1, f"labeled_per_client={per_client}: must be at least 1")
+        check(per_client >= 0, f"labeled_per_client={per_client}: must be at least 0")
         return np.full(clients, per_client), f"labeled_per_client={per_client}"
     assert total is not None
     check(total >= clients, f"labeled_total={total}: must be at least 1 for each of the {clients} clients")

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from math import ceil, floor, inf
 
 import torch
@@ -53,10 +54,14 @@ class Sets:
     def __getitem__(self, k: int) -> Tensor:
         return self.flat[self.start[k] : self.start[k] + self.size[k]]
 
+    def or_else(self, other: "Sets") -> "Sets":
+        """The same, with the other's set where one is empty."""
+        return Sets([self[k] if n else other[k] for k, n in enumerate(self.size.tolist())])
+
 
 @dataclass(frozen=True)
 class Plan:
-    """The federation before any work: index sets, tau (K,), omega (K,) summing to 1."""
+    """The federation before any work: index sets, tau (K,), omega (K,) summing to 1; 0 for who takes no part."""
 
     labeled: Sets
     unlabeled: Sets
@@ -67,6 +72,22 @@ class Plan:
     @property
     def clients(self) -> int:
         return len(self.tau)
+
+    @cached_property
+    def able(self) -> list[int]:
+        """The clients that can take part."""
+        return self.omega.nonzero().flatten().tolist()
+
+    @cached_property
+    def with_labels(self) -> list[int]:
+        """... if only labels count."""
+        return ((self.omega > 0) & (self.labeled.size > 0)).nonzero().flatten().tolist()
+
+    @cached_property
+    def lacking(self) -> list[int]:
+        """... that have no labelled or no unlabelled sample."""
+        empty = (self.labeled.size == 0) | (self.unlabeled.size == 0)
+        return ((self.omega > 0) & empty).nonzero().flatten().tolist()
 
 
 def local_steps(labeled: int, unlabeled: int, local: LocalSGD) -> int:
@@ -104,7 +125,9 @@ def make_plan(
 
     A method that ignores the unlabelled data takes the steps of its labelled data alone (the paper's FedAvg: 3 a round
     for 60 labels), or as many as a semi-supervised one if local.steps is step_matched. `reveal_labels` makes all data
-    labelled. The weights are (N_k + M_k)/(N + M) for every method alike, unless `weighting` says otherwise.
+    labelled. The weights are (N_k + M_k)/(N + M) for every method alike, unless `weighting` says otherwise. Who has
+    nothing to learn from, or no weight, takes no part: tau_k = omega_k = 0, and the others' weights sum to 1. So is a
+    supervised method run in the literature on clients of which some have no label: on those that have.
     """
     check(weighting in WEIGHTINGS, f"weighting={weighting}: must be one of {', '.join(WEIGHTINGS)}")
     labeled = [torch.from_numpy(s.labeled) for s in splits]
@@ -115,24 +138,40 @@ def make_plan(
     known = torch.tensor([len(x) for x in labeled], dtype=torch.float64)
     total = known + torch.tensor([len(u) for u in unlabeled], dtype=torch.float64)
     counted = {"samples": total, "labeled": known, "uniform": torch.ones_like(total)}[weighting]
+    omega = _weights(torch.where((total if uses_unlabeled else known) > 0, counted, 0), uses_unlabeled, weighting)
     tau = [local_steps(len(x), len(u), local) for x, u in zip(labeled, unlabeled, strict=True)]
     tau_labeled = tau if local.steps == "step_matched" else [local_steps(len(x), 0, local) for x in labeled]
-    taus = tau if uses_unlabeled else tau_labeled, tau_labeled
-    plan = Plan(Sets(labeled), Sets(unlabeled), *taus, counted / counted.sum())
-    _check_batches(plan, local, uses_unlabeled)
+    taus = [[t if w else 0 for t, w in zip(steps, omega.tolist(), strict=True)] for steps in (tau, tau_labeled)]
+    plan = Plan(Sets(labeled), Sets(unlabeled), taus[not uses_unlabeled], taus[1], omega)
+    _check_sizes(plan, local, uses_unlabeled)
     return plan
 
 
-def _check_batches(plan: Plan, local: LocalSGD, uses_unlabeled: bool) -> None:
+def _weights(counted: Tensor, uses_unlabeled: bool, weighting: str) -> Tensor:
+    """omega_k, in proportion to what is counted."""
+    check(
+        uses_unlabeled or bool(counted.any()), "algorithm/objective: it learns from labels alone, but no client has one"
+    )
+    check(bool(counted.any()), f"weighting={weighting}: no client has a label; must be samples or uniform")
+    return counted / counted.sum()
+
+
+def _check_sizes(plan: Plan, local: LocalSGD, uses_unlabeled: bool) -> None:
+    """Everybody has a sample, somebody an unlabelled one if they are used, and shuffled batches fit into each set."""
+    sizes = plan.labeled.size + plan.unlabeled.size
+    k = int(sizes.argmin())
+    check(bool(sizes[k]), f"client {k} has no sample: the partition must give every client at least one")
     wanted = [("labeled", plan.labeled.size, local.batch_labeled)]
     if uses_unlabeled:
         wanted.append(("unlabeled", plan.unlabeled.size, local.batch_unlabeled))
-    for name, sizes, batch in wanted:
-        k = int(sizes.argmin())
-        smallest = int(sizes[k])
-        check(smallest > 0, f"client {k} has no {name} sample: the partition must give every client at least one")
         check(
-            local.sampling == "replacement" or batch <= smallest,
+            bool(plan.unlabeled.size.any()), "algorithm/objective: no client has an unlabelled sample; use supervised"
+        )
+    for name, sizes, batch in wanted:
+        k = int(torch.where(sizes > 0, sizes, sizes.max() + 1).argmin())
+        smallest = int(sizes[k])
+        check(
+            local.sampling == "replacement" or batch <= smallest or not smallest,
             f"client.batch_{name}={batch}: client.sampling=shuffle needs at most {smallest}, "
             f"the {name} samples of client {k}",
         )

@@ -20,10 +20,12 @@ NEUTRAL += ("data._target_", "data._convert_", "data.root", "data.download")  # 
 NEUTRAL += (
     "dry_run",
     "ckpt_path",
+    "resume_anyway",
     "checkpoint_every",
     "engine",
     "client_state",
     "optimality_gap",
+    "client_accuracy",
     "server_loss_every",
     "profile",
     "threads",

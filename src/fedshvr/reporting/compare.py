@@ -15,6 +15,7 @@ RESULTS: tuple[str, ...] = (
     "seconds",
     "seconds_per_round",
 )
+RESULTS += ("client_acc_mean", "client_acc_worst10", "client_acc_std", "bytes_up", "bytes_down")
 RESULTS += ("peak_rss_mb", "partition_sha256", "theta_sha256")
 LEFT_OUT = ("paths.", "logger.")
 

@@ -3,9 +3,18 @@
 from collections.abc import Iterable
 
 from fedshvr.reporting.collect import Run
-from fedshvr.reporting.items import Item, Panel, curves
+from fedshvr.reporting.items import Item, Panel, Table, cell, curves
 from fedshvr.reporting.paper import ACCURACY, ROUND, last_values
 from fedshvr.reporting.sweeps import Group, Variant, add, apart, difference, largest, mark_own
+
+# What summary.json may have: the column, the factor of its unit and the digits
+TOLD = {
+    "client_acc_mean": ("mean over clients (%)", 100, 1),
+    "client_acc_worst10": ("worst tenth of clients (%)", 100, 1),
+    "client_acc_std": ("std over clients (%)", 100, 1),
+    "bytes_up": ("MB up", 1e-6, 2),
+    "bytes_down": ("MB down", 1e-6, 2),
+}
 
 
 def other_items(runs: Iterable[Run], scale: str | None) -> list[Item]:
@@ -34,8 +43,18 @@ def experiment_item(experiment: str, runs: list[Run], scale: str | None) -> Item
         title=title,
         scale=shown,
         command=f"python src/train.py -m experiment={experiment} scale={shown} algorithm={algorithms} seed={seeds}",
-        table=last_values(ordered),
+        table=with_measured(last_values(ordered), ordered),
         panels=[Panel(title, ROUND, ACCURACY, curves(ordered, "test_acc", 100))],
         runs=used,
         note="Not an item of the paper. The band is ± one std over the seeds.",
     )
+
+
+def with_measured(table: Table, groups: list[Group]) -> Table:
+    """The table with a column for each of TOLD that some run has."""
+    for name, (column, factor, digits) in TOLD.items():
+        values = [[factor * run.summary[name] for run in g.runs.values() if name in run.summary] for g in groups]
+        if any(values):
+            rows = [[*row, cell(own, digits)] for row, own in zip(table.rows, values, strict=True)]
+            table = Table([*table.columns, column], rows)
+    return table

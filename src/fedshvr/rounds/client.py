@@ -56,7 +56,7 @@ class Client(LightningModule):
         """tau_k local steps. Returns loss and parts of each, (steps, n, 1 + parts); 0 where a client is done."""
         bench, seat, tau = self.bench, self.seat, broadcast.tau
         choices = bench.batcher.choose(Draws(bench.seed, broadcast.round, torch.tensor(self.index)), tau[0])
-        epochs = [label_epochs(bench, t) for t in tau]
+        epochs = [label_epochs(bench, k, t) for k, t in zip(self.index, tau, strict=True)]
         trace: list[Tensor] = []
         step = 0
         with seat.at_work():

@@ -22,13 +22,16 @@ from fedshvr.rounds.checkpoint import check_same, client_tensors, fingerprint, f
 from fedshvr.rounds.client import Client, after_round, together
 from fedshvr.rounds.helpers import exchange
 from fedshvr.rounds.labels import relabel
-from fedshvr.rounds.measures import sum_omega_d, weighted_gradient, weighted_loss
+from fedshvr.rounds.measures import over_clients, sum_omega_d, weighted_gradient, weighted_loss
 from fedshvr.rounds.messages import Update
 from fedshvr.rounds.options import Compute, Measures, Method, ServerRule
 from fedshvr.rounds.reduce import over_ranks, stop_if_diverged, sum_over_ranks
 from fedshvr.rounds.server import Server
+from fedshvr.rounds.terms import check_placement
+from fedshvr.rounds.tutor import Tutor
 
 CHUNK = 2048  # test images in one forward pass
+CLIENT_ACCURACY = ("client_acc_mean", "client_acc_worst10", "client_acc_std")
 
 
 class Federated(LightningModule):
@@ -51,12 +54,14 @@ class Federated(LightningModule):
         self.automatic_optimization = False
         self.federation, self.plan, self.method, self.augments = federation, federation.plan, method, augments
         self.cohorts, self.compute, self.measures = cohorts, compute, measures
+        check_placement(method, self.plan, len(federation.server))
+        self.class_ratios = federation.class_ratios() if measures.client_accuracy else None
         self.clients = [Client([k], [float(omega)]) for k, omega in enumerate(self.plan.omega)]
         network = method.objective.wrap(network)
         self.__dict__["network"] = network  # borrowed by the clients; theta is the only registered parameter
         theta = flatten(list(network.parameters()))
         buffers = flatten([b for b in network.buffers() if b.is_floating_point()])
-        self.server = Server(theta, buffers, method, self.plan, server, cohorts.seed)
+        self.server = Server(theta, buffers, method, self.plan, server, cohorts)
         self.row: dict[str, float] = {}  # the metrics of the round
         self.state_folder: Path | None = None  # where client_state=disk puts its files
         self.resumed_clients: dict[str, Tensor] | None = None  # from a checkpoint, until the tables are there
@@ -87,6 +92,8 @@ class Federated(LightningModule):
         self.run_clients = pick_engine(engine, net, self.cohorts.size(len(self.own)))
         if compile_with:
             compile_loss(self.method.objective, compile_with, device)
+        samples, epochs = self.federation.server, self.server.rule.server_epochs
+        self.tutor = Tutor(self.bench, samples, epochs) if len(samples) else None
         if self.resumed_clients is not None:
             restore_clients(self.bench, self.resumed_clients)
             self.resumed_clients = None
@@ -95,7 +102,9 @@ class Federated(LightningModule):
 
     def cohort(self, round: int) -> list[int]:
         """The clients of this round, the same on every rank."""
-        return self.cohorts.draw(self.plan.clients, round)
+        plan, epoch = self.plan, round * self.method.local.epochs
+        able = plan.able if self.method.objective.learns_unlabeled(epoch) else plan.with_labels
+        return self.cohorts.draw(able, round)
 
     def training_step(self, batch: Any, batch_idx: int) -> None:
         started, round, server, objective = time.perf_counter(), self.current_epoch, self.server, self.method.objective
@@ -105,8 +114,10 @@ class Federated(LightningModule):
         if objective.exchanges(round):
             exchange(self.bench, server, self.owner, self.trainer)
         if objective.pseudo_labels and objective.labels_now:
-            for k in self.own if objective.label_everyone else own:
-                server.fold_labels(relabel(self.bench, server.broadcast([k])))
+            at_work = set(own)
+            for k in self._to_label(own):
+                send = server.broadcast if k in at_work else server.send  # those at work get one Broadcast for both
+                server.fold_labels(relabel(self.bench, send([k])))
         gradient = self.theta.new_empty(0)
         if self.measures.optimality_gap:
             gradient = weighted_gradient(self.bench, server.broadcast, own, server.weight)
@@ -117,40 +128,54 @@ class Federated(LightningModule):
         sent = server.close(self.optimizers().step)  # type: ignore[union-attr]
         if self.method.correction.needs_global_move:
             after_round(self.bench, own, server.tau, sent - self.theta.detach())
-        self._log_round(gradient, started)
+        learned = self.tutor.teach(server, self.trainer) if self.tutor else None
+        server.average_theta()
+        self._log_round(gradient, learned, started)
+
+    def _to_label(self, own: list[int]) -> list[int]:
+        """Of this rank's clients those that make pseudo-labels now; `own` are at work."""
+        samples = self.plan.unlabeled.size.tolist()
+        return [k for k in (self.own if self.method.objective.label_everyone else own) if samples[k]]
 
     def work(self, clients: list[int], stacked: bool) -> Update:
         """One client's round, or that of a stack of them: a Broadcast goes there and an Update comes back."""
         client = together([self.clients[k] for k in clients]) if stacked else self.clients[clients[0]]
-        return client.work(self.bench, self.server.broadcast(clients), stacked)
+        return client.work(self.bench, self.server.send(clients), stacked)
 
     def _server_loss(self) -> Tensor:
         """F(theta^t, v^t) of the new model on all clients' clean data."""
         return over_ranks(weighted_loss(self.bench, self.server.broadcast, self.own, self.plan.omega), self.trainer)
 
-    def _log_round(self, gradient: Tensor, started: float) -> None:
+    def _log_round(self, gradient: Tensor, learned: Tensor | None, started: float) -> None:
         """Everything that is logged comes from the device in one tensor: nothing else of the round is read."""
         server, every, objective = self.server, self.measures.server_loss_every, self.method.objective
         extra = {"sum_omega_d": sum_omega_d(self.bench, server.c, self.trainer)}
+        if learned is not None:
+            extra["train_server"] = learned
         if self.measures.optimality_gap:
             extra["gap"] = gradient.to(server.means.dtype).square().sum() + server.labels[3]
         if every and (server.round == 0 or (server.round + 1) % every == 0):
             extra["server_loss"] = self._server_loss()
-        logged = [server.means, server.labels, torch.stack([value.to(server.means) for value in extra.values()])]
+        logged = [server.means, server.labels, server.traffic]
+        logged.append(torch.stack([value.to(server.means) for value in extra.values()]))
         read = torch.cat(logged).cpu().split([len(t) for t in logged])
-        (loss, *parts, drift), (correct, count, label_cost, _), more = (t.tolist() for t in read)
-        stop_if_diverged([loss, *parts, drift], server.made, server.round, self.method.local.eta)
+        (loss, *parts, drift), (correct, count, label_cost, _), (up, down), more = (t.tolist() for t in read)
+        measured = dict(zip(extra, more, strict=True))
+        means = [loss, *parts, drift, measured.get("train_server", 0.0)]
+        stop_if_diverged(means, server.made, server.round, self.method.local.eta)
         self.row = {
             "round": server.round + 1,
             "train_loss": loss + label_cost,
             **{f"train_{name}": value for name, value in zip(objective.parts, parts, strict=True)},
             "alpha0": objective.alpha0,
             "pseudo_label_acc": correct / count if count else float("nan"),
-            "sum_omega_d": more[0],
+            "sum_omega_d": measured["sum_omega_d"],
             "drift": drift,
+            "bytes_up": int(up),
+            "bytes_down": int(down),
             "seconds": time.perf_counter() - started,
             **({"train_label_cost": label_cost, "pseudo_labels": count} if objective.pseudo_labels else {}),
-        } | dict(zip(extra, more, strict=True))
+        } | measured
 
     # ---- evaluation, loaders, checkpoints ----------------------------------------------------------------------------
 
@@ -159,7 +184,9 @@ class Federated(LightningModule):
         net, server = self.bench.net, self.server
         net.load(self.theta.detach() if server.ema is None else server.ema, server.buffers_)
         net.module.eval()
-        values = [*self._evaluate(*self.test_set), *(self._evaluate(*self.val_set) if len(self.val_set[0]) else ())]
+        *values, right = self._evaluate(*self.test_set)
+        values += self._evaluate(*self.val_set)[:-1] if len(self.val_set[0]) else []
+        values += over_clients(self.class_ratios @ right) if self.class_ratios is not None else []
         row = dict(zip(self.evaluated(), values, strict=True))
         self.row |= row
         self.log_dict(row, batch_size=1, logger=False)  # for users' callbacks
@@ -167,16 +194,21 @@ class Federated(LightningModule):
     def evaluated(self) -> list[str]:
         """The names of what an evaluation measures."""
         sets = ("test", "val") if len(self.federation.held_out) else ("test",)
-        return [f"{name}_{what}" for name in sets for what in ("acc", "loss")]
+        names = [f"{name}_{what}" for name in sets for what in ("acc", "loss")]
+        return [*names, *CLIENT_ACCURACY] if self.measures.client_accuracy else names
 
-    def _evaluate(self, x: Tensor, y: Tensor) -> list[float]:
-        """Accuracy and mean loss of the network as it is loaded, the samples shared out over the ranks."""
-        net, sums = self.bench.net, torch.zeros(2, dtype=wide(self.device), device=self.device)
+    def _evaluate(self, x: Tensor, y: Tensor) -> tuple[float, float, Tensor]:
+        """Accuracy, mean loss and each class's part of the accuracy; the samples are shared out over the ranks."""
+        classes = len(self.federation.images.classes)
+        net, sums = self.bench.net, torch.zeros(2 + classes, dtype=wide(self.device), device=self.device)
         for index in torch.arange(self.global_rank, len(x), self.trainer.world_size).split(CHUNK):
             logits, target = net(x[index]), y[index]
-            sums[0] += (logits.argmax(-1) == target).sum()
+            right = logits.argmax(-1) == target
+            sums[0] += right.sum()
             sums[1] += cross_entropy(logits, target, reduction="sum")
-        return (over_ranks(sums, self.trainer) / len(x)).tolist()
+            sums[2:].index_add_(0, target, right.to(sums.dtype))
+        means = (over_ranks(sums, self.trainer) / len(x)).cpu()
+        return means[0].item(), means[1].item(), means[2:].double()
 
     def on_train_epoch_end(self) -> None:
         """The round's row goes to the loggers as it is: self.log would cost more than a round of small clients."""

@@ -26,6 +26,7 @@ def exchange(bench: Bench, server: Server, owner: list[int], trainer: Trainer) -
         for k in table.row_of.keys() & helpers_of.keys():
             if j in helpers_of[k]:
                 slot = slots[helpers_of[k].index(j)]
+                server.traffic[1] += model.nbytes  # the server has it from an Update: nothing more goes up
                 receive(bench, replace(server.broadcast([k]), exchanged={slot: model}))
 
 

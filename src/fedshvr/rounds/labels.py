@@ -45,9 +45,12 @@ def spread_labels(bench: Bench, round: int, k: int) -> Iterator[tuple[Tensor, Te
         yield index, objective.spread(net, pool.x[labeled], pool.y[labeled], pool.x[index]).to(pool.v.dtype)
 
 
-def label_epochs(bench: Bench, tau: int) -> dict[int, int]:
-    """{step: epoch} where a client with tau steps renews its labels within the round."""
-    return epoch_starts(tau, bench.method.local.epochs) if bench.method.objective.labels_each_epoch else {}
+def label_epochs(bench: Bench, k: int, steps: int) -> dict[int, int]:
+    """{step: epoch} where client k renews its labels within so many steps: all tau_k, or the first of them."""
+    if not bench.method.objective.labels_each_epoch:
+        return {}
+    starts = epoch_starts(bench.batcher.plan.tau[k], bench.method.local.epochs)
+    return {step: epoch for step, epoch in starts.items() if step < steps}
 
 
 def renew_labels(bench: Bench, round: int, k: int, epoch: int, noise: dict[str, Tensor]) -> None:

@@ -11,6 +11,7 @@ from fedshvr.compute.vector import split_like, wide
 from fedshvr.rounds.bench import Bench
 from fedshvr.rounds.messages import Broadcast
 from fedshvr.rounds.reduce import over_ranks
+from fedshvr.rounds.terms import own_terms
 
 Send = Callable[[list[int]], Broadcast]
 
@@ -24,13 +25,13 @@ def full_parts(bench: Bench, broadcast: Broadcast, chunk: int = 1024) -> Iterato
     net.load(broadcast.theta[0], broadcast.buffers)
     net.module.eval()
     labeled, unlabeled = plan.labeled[k], plan.unlabeled[k]
-    chunked = unlabeled if objective.uses_unlabeled else labeled
+    chunked = unlabeled if objective.uses_unlabeled and len(unlabeled) else labeled
     state = {name: rows[0] for name, rows in bench.state(broadcast, copied=True).items()}
     for part in chunked.split(chunk):
-        lab, unl = (labeled, part) if objective.uses_unlabeled else (part, part[:0])
+        lab, unl = (labeled, part) if chunked is unlabeled else (part, part[:0])
         choices = bench.batcher.fixed(lab, unl).to(net.theta.device)
         batch = bench.batcher.gather(choices, bench.pool, clean=True).map(lambda t: t[0, 0])
-        yield len(part) / len(chunked), batch, objective.loss(net, batch, state)[0]
+        yield len(part) / len(chunked), batch, own_terms(objective, *objective.loss(net, batch, state), batch)[0]
 
 
 def full_gradient(bench: Bench, broadcast: Broadcast) -> Tensor:
@@ -46,10 +47,11 @@ def full_gradient(bench: Bench, broadcast: Broadcast) -> Tensor:
 @torch.no_grad()
 def full_loss(bench: Bench, broadcast: Broadcast) -> Tensor:
     """F_k(theta, v_k) over all of a client's data, with the part that depends on v_k alone."""
-    net, objective = bench.net, bench.method.objective
+    net, objective, (k,) = bench.net, bench.method.objective, broadcast.clients
+    makes_labels = objective.makes_labels and len(bench.samples.unlabeled[k]) > 0
     total = torch.zeros((), dtype=wide(net.theta.device), device=net.theta.device)
     for share, batch, loss in full_parts(bench, broadcast):
-        cost = objective.label_cost(objective.targets(net, batch)).mean() if objective.makes_labels else 0.0
+        cost = objective.label_cost(objective.targets(net, batch)).mean() if makes_labels else 0.0
         total += share * (loss + cost)
     return total
 
@@ -63,7 +65,10 @@ def weighted_gradient(bench: Bench, send: Send, own: list[int], weight_of: dict[
 
 
 def weighted_loss(bench: Bench, send: Send, own: list[int], omega: Tensor) -> Tensor:
-    """sum_k omega_k F_k(theta, v_k) over this rank's clients."""
+    """sum_k omega_k F_k(theta, v_k) over this rank's clients that take part."""
+    own = [k for k in own if omega[k]]
+    if not own:
+        return torch.zeros((), dtype=wide(bench.net.theta.device), device=bench.net.theta.device)
     losses = torch.stack([full_loss(bench, send([k])) for k in own])
     return losses @ omega[own].to(losses)
 
@@ -81,3 +86,9 @@ def sum_omega_d(bench: Bench, c: Tensor | None, trainer: Trainer) -> Tensor:
     weighted = over_ranks((omega @ rows).to(table.device), trainer)
     d = correction.offset(weighted, weighted if c is None else c)
     return torch.tensor(0.0) if d is None else torch.linalg.vector_norm(d)
+
+
+def over_clients(accuracy: Tensor) -> list[float]:
+    """The mean over clients, that of the worst tenth of them (rounded up), and the standard deviation."""
+    worst = accuracy.sort().values[: -(-len(accuracy) // 10)]
+    return [accuracy.mean().item(), worst.mean().item(), accuracy.std(correction=0).item()]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
+from math import inf
 from typing import Any
 
 import torch
@@ -54,11 +55,14 @@ class ServerRule:
     buffers: str = "average"
     evaluate: str = "theta"
     ema_decay: float = 0.999
+    server_epochs: float = 1.0  # of the local solver on the labels that the server has, after each aggregation
 
     def __post_init__(self) -> None:
         check(self.buffers in BUFFERS, f"buffers={self.buffers}: must be one of {', '.join(BUFFERS)}")
         check(self.evaluate in EVALUATE, f"evaluate={self.evaluate}: must be one of {', '.join(EVALUATE)}")
         check(0 <= self.ema_decay < 1, f"ema_decay={self.ema_decay}: must be at least 0 and below 1")
+        epochs = self.server_epochs
+        check(0 < epochs < inf, f"server_epochs={epochs}: must be positive and finite")
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,7 @@ class Measures:
 
     optimality_gap: bool = False
     server_loss_every: int = 0
+    client_accuracy: bool = False
 
     def __post_init__(self) -> None:
         every = self.server_loss_every

@@ -16,6 +16,7 @@ from fedshvr.compute.vector import StackedNet, aligned_rows, split_like
 from fedshvr.data.batches import per_step
 from fedshvr.rounds.bench import Bench
 from fedshvr.rounds.messages import Broadcast
+from fedshvr.rounds.terms import own_terms
 
 
 class Descent:
@@ -109,7 +110,7 @@ class Alone:
             if objective.adapts:
                 for name, row in objective.adapt(net, batch, state, self.done + step).items():
                     state[name].copy_(row.detach())
-            loss, parts = objective.loss(net, batch, state)
+            loss, parts = own_terms(objective, *objective.loss(net, batch, state), batch)
         return loss, [*parts.values()]
 
     def after_step(self, step: int) -> None:
@@ -200,7 +201,7 @@ def _losses(
         bench.net.masks.begin_step(batch.noise.get("masks"))
         with objective.at_step(batch.noise, batch.x.dtype):
             adapted = objective.adapt(net, batch, memory, one(done)) if objective.adapts else {}
-            loss, parts = objective.loss(net, batch, memory | adapted)
+            loss, parts = own_terms(objective, *objective.loss(net, batch, memory | adapted), batch)
         return each(loss), [each(part) for part in parts.values()], {name: each(v) for name, v in adapted.items()}
 
 

@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 from fedshvr.algorithms.aggregation import Cohort, effective_steps
 from fedshvr.compute.vector import wide
+from fedshvr.federation.cohort import Cohorts
 from fedshvr.federation.plan import Plan
-from fedshvr.rounds.messages import Broadcast, Labeled, Update
+from fedshvr.rounds.messages import Broadcast, Labeled, Update, nbytes
 from fedshvr.rounds.options import Method, ServerRule
 from fedshvr.rounds.reduce import Steps
 
@@ -30,9 +31,11 @@ class Server(nn.Module):
     done: Tensor  # (K,) local steps of each client so far; in main memory
     group_models: Tensor  # (S, P), empty unless the aggregation keeps groups
 
-    def __init__(self, theta: Tensor, buffers: Tensor, method: Method, plan: Plan, rule: ServerRule, seed: int) -> None:
+    def __init__(
+        self, theta: Tensor, buffers: Tensor, method: Method, plan: Plan, rule: ServerRule, cohorts: Cohorts
+    ) -> None:
         super().__init__()
-        self.method, self.plan, self.rule, self.seed = method, plan, rule, seed
+        self.method, self.plan, self.rule, self.cohorts, self.seed = method, plan, rule, cohorts, cohorts.seed
         self.theta = nn.Parameter(theta)
         self.register_buffer("buffers_", buffers)
         self.register_buffer("c", torch.zeros_like(theta) if method.correction.server_memory else None)
@@ -52,6 +55,7 @@ class Server(nn.Module):
         objective, plan, seed = self.method.objective, self.plan, self.seed
         self.method.begin_round(round)
         tau = plan.tau if objective.counts_unlabeled else plan.tau_labeled
+        tau = self.cohorts.steps(tau, clients, round)
         if tau is not self.tau:
             self.set_steps(tau)
         self.round, self.clients, self.sent = round, clients, self.theta.detach().clone()
@@ -67,6 +71,7 @@ class Server(nn.Module):
         self.new_buffers = zeros(len(self.buffers_), dtype=self.sent.dtype)
         self.means = zeros(2 + len(objective.parts), dtype=wide(self.theta.device))  # loss, its parts, drift
         self.labels = zeros(4, dtype=wide(self.theta.device))  # right labels, all of them, their cost, their movement
+        self.traffic = zeros(2, dtype=wide(self.theta.device))  # bytes from the clients, bytes to them
         self.made: list[Steps] = []
 
     def broadcast(self, clients: list[int]) -> Broadcast:
@@ -75,6 +80,12 @@ class Server(nn.Module):
         theta = self.group_models[[group_of[k] for k in clients]] if group_of else self.sent.expand(n, -1)
         c, tau = self.sent[:0] if self.c is None else self.c, [self.tau[k] for k in clients]
         return Broadcast(self.round, clients, tau, theta, self.buffers_, c, self.done[clients])
+
+    def send(self, clients: list[int]) -> Broadcast:
+        """The same, with its size counted: each client gets its own row of it and all that they share."""
+        broadcast = self.broadcast(clients)
+        self.traffic[1] += len(clients) * nbytes(broadcast.of(0))
+        return broadcast
 
     def fold_labels(self, labeled: Labeled) -> None:
         """Count what a client says of its new pseudo-labels."""
@@ -88,6 +99,7 @@ class Server(nn.Module):
 
     def fold(self, update: Update) -> None:
         """Add what these clients came to. Its change of c_k is spent: the moves, as large, take its place."""
+        self.traffic[0] += nbytes(update)
         if len(update.change):
             omega = torch.tensor(update.omega, dtype=self.change.dtype, device=self.change.device)
             self.change += omega @ update.change
@@ -103,15 +115,13 @@ class Server(nn.Module):
 
     def sums(self) -> list[Tensor]:
         """What is to be summed over the processes that share the clients."""
-        return [*self.method.aggregation.sums(), self.change, self.new_buffers, self.means, self.labels]
+        return [*self.method.aggregation.sums(), self.change, self.new_buffers, self.means, self.labels, self.traffic]
 
     def close(self, step: Callable[[], object]) -> Tensor:
         """theta' = theta - direction by the server optimiser, c' = c + change. Returns the theta that was sent."""
         self.method.aggregation.renew(self.group_models)
         self.theta.grad = self.method.aggregation.finish().to(self.theta.dtype)
         step()
-        if self.ema is not None:
-            self._average_theta(self.ema, sum(w * self.tau[k] for k, w in self.weight.items()))
         if self.c is not None:
             self.c += self.change
         if len(self.buffers_):
@@ -120,14 +130,16 @@ class Server(nn.Module):
         sent, self.sent, self.group_of = self.sent, self.theta.detach(), []  # what is sent from now on
         return sent
 
-    def _average_theta(self, ema: Tensor, tau_bar: float) -> None:
-        """ema <- a ema + (1 - a) theta once a round, a = min(1 - 1/t, ema_decay^tau_bar) after t rounds.
+    def average_theta(self) -> None:
+        """evaluate=ema: ema <- a ema + (1 - a) theta once a round, a = min(1 - 1/t, ema_decay^tau_bar) after t rounds.
 
         The published decay is that of a step, and a round is tau_bar steps. At first this is the plain mean of theta
         after rounds 1 .. t, so the first model does not linger (the warm-up of the published mean teacher).
         """
-        a = min(1 - 1 / (self.round + 1), self.rule.ema_decay**tau_bar)
-        ema.lerp_(self.theta.detach(), 1 - a)
+        if self.ema is not None:
+            tau_bar = sum(w * self.tau[k] for k, w in self.weight.items())
+            a = min(1 - 1 / (self.round + 1), self.rule.ema_decay**tau_bar)
+            self.ema.lerp_(self.theta.detach(), 1 - a)
 
     def cast(self, dtype: torch.dtype) -> None:
         """Everything of the size of theta in this type."""

@@ -147,7 +147,8 @@ def may_fork() -> bool:
 
 
 def work_of(module: Federated, rounds: int) -> Work:
-    local, plan, clients = module.method.local, module.plan, len(module.cohort(0))
+    local, plan = module.method.local, module.plan
+    clients = module.cohorts.size(plan.clients)
     samples = local.batch_labeled + (local.batch_unlabeled if module.method.objective.uses_unlabeled else 0)
     steps = sum(plan.tau) * clients / plan.clients
     return Work(clients, 6 * weight_uses(module.network, module.federation.images.x[:1]) * samples * steps, rounds)

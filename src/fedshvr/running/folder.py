@@ -20,8 +20,8 @@ from omegaconf import OmegaConf
 
 from fedshvr.data.holdings import Federation
 from fedshvr.federation import partition
-from fedshvr.rounds.federated import Federated
-from fedshvr.running.moved import ADDED, as_of_today
+from fedshvr.rounds.federated import CLIENT_ACCURACY, Federated
+from fedshvr.running.moved import root_of_today
 from fedshvr.running.progress import duration
 
 PACKAGES = ("torch", "lightning", "hydra-core", "numpy")
@@ -73,6 +73,7 @@ def _write_partition_json(path: Path, federation: Federation, seed: int) -> None
         for split, tau, omega in zip(federation.splits, plan.tau, plan.omega.tolist(), strict=True)
     ]
     whole = {"seed": seed, "sha256": federation.sha256, "validation": federation.held_out.tolist()}
+    whole["server"] = federation.server.tolist()
     write_atomically(path, json.dumps(whole | {"clients": clients}))
 
 
@@ -95,6 +96,9 @@ def plan_table(federation: Federation, module: Federated) -> str:
     )
     if len(federation.held_out):
         rows.append(f"{len(federation.held_out)} samples of the training set are held out for validation")
+    if len(federation.server):
+        epochs = module.server.rule.server_epochs
+        rows.append(f"{len(federation.server)} labelled samples are at the server: {epochs:g} epochs after each round")
     return "\n".join(rows)
 
 
@@ -111,7 +115,7 @@ def finished_before(folder: Path, config: dict[str, Any]) -> dict[str, Any] | No
     summary = json.loads(path.read_text())
     then, now = (
         {name: value for name, value in c.items() if name not in UNSEEN}
-        for c in (ADDED | as_of_today(summary["config"]), config)
+        for c in (root_of_today(summary["config"]), config)
     )
     return summary if summary["status"] == "finished" and then == now else None
 
@@ -211,6 +215,8 @@ class RunFolder(Callback):
             "test_acc": accuracy[-1] if accuracy else None,
             "best_test_acc": max(accuracy) if accuracy else None,  # of no use for a choice: that is validation's
             **(self._validated(rows) if len(self.federation.held_out) else {}),
+            **last_of(rows[-1:], CLIENT_ACCURACY),
+            **sums_of(self.rows, ("bytes_up", "bytes_down")),
             "rounds": len(self.rows),
             "seconds": seconds,
             "seconds_per_round": seconds / len(self.rows) if self.rows else None,
@@ -247,6 +253,16 @@ class StayStopped(Callback):
         trainer.should_stop = any(callback.stopped_epoch for callback in trainer.early_stopping_callbacks)
 
 
+def last_of(rows: list[dict[str, str]], columns: tuple[str, ...]) -> dict[str, float]:
+    """The values of these columns in the last row, if they are measured."""
+    return {name: float(row[name]) for row in rows for name in columns if name in row}
+
+
+def sums_of(rows: list[dict[str, str]], columns: tuple[str, ...]) -> dict[str, int]:
+    """The sums of these columns over all rounds; a run that was begun before they were counted has none."""
+    return {name: sum(int(row[name]) for row in rows) for name in columns if rows and name in rows[0]}
+
+
 def closing_table(folder: Path, summary: dict[str, Any]) -> str:
     """What the run came to, as text."""
     asked = summary["config"]["rounds"]
@@ -257,6 +273,11 @@ def closing_table(folder: Path, summary: dict[str, Any]) -> str:
     if summary.get("val_acc") is not None:
         best = f"best {100 * summary['best_val_acc']:.2f} %, then test {100 * summary['test_acc_at_best_val']:.2f} %"
         rows["validation"] = f"{100 * summary['val_acc']:.2f} % ({best})"
+    if CLIENT_ACCURACY[0] in summary:
+        mean, worst, std = (f"{100 * summary[name]:.2f} %" for name in CLIENT_ACCURACY)
+        rows["over clients"] = f"{mean} (worst tenth {worst}, standard deviation {std})"
+    if "bytes_up" in summary:
+        rows["traffic"] = f"{summary['bytes_up'] / 1e6:.1f} MB up, {summary['bytes_down'] / 1e6:.1f} MB down"
     with (folder / "metrics.csv").open(newline="") as file:
         right = [row["pseudo_label_acc"] for row in csv.DictReader(file)][-1:]
     if right and right[0] != "nan":

@@ -11,6 +11,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from hydra.conf import HydraConf
 from hydra.types import RunMode
@@ -25,7 +26,7 @@ from fedshvr.data.holdings import Federation
 from fedshvr.data.images import checked
 from fedshvr.errors import Ended, UserError, check
 from fedshvr.federation.cohort import Cohorts
-from fedshvr.federation.held_out import hold_out, of_the_rest
+from fedshvr.federation.held_out import for_server, hold_out, of_the_rest
 from fedshvr.federation.plan import make_plan
 from fedshvr.models.logits import check_logits
 from fedshvr.rounds.federated import Federated
@@ -158,9 +159,10 @@ def build(cfg: DictConfig) -> tuple[Federation, Federated]:
     augments["strong"] = make("augment_strong", cfg.augment_strong)
     check_views(images.name, images.x.shape[1:], (*objective.views, *objective.label_views), augments)
     held_out = hold_out(images.y.numpy(), cfg.validation, cfg.seed)
-    splits = of_the_rest(images.y.numpy(), held_out, make("partition", cfg.partition, "y"))
+    server = for_server(images.y.numpy(), cfg.server_labels, held_out, cfg.seed)
+    splits = of_the_rest(images.y.numpy(), np.union1d(held_out, server), make("partition", cfg.partition, "y"))
     plan = make_plan(splits, local, objective.uses_unlabeled, cfg.reveal_labels, cfg.weighting)
-    federation = Federation(images, splits, plan, held_out)
+    federation = Federation(images, splits, plan, held_out, server)
     torch.manual_seed(stream_seed(cfg.seed, "network"))  # every method starts from the same theta
     network = make("model", cfg.model, input_shape=tuple(images.x.shape[1:]), classes=len(images.classes))
     check_logits(network, images.x[:2], len(images.classes))

@@ -9,9 +9,18 @@ from lightning.pytorch.callbacks import Callback
 from fedshvr.errors import check
 
 # What may differ: how long, where and how fast a run is, and what is looked at. Groups end with a dot.
-FREE: tuple[str, ...] = ("callbacks.", "choices.", "debug.", "logger.", "paths.", "trainer.", "data.root", "data.download", "rounds")
-FREE += ("checkpoint_every", "ckpt_path", "client_state", "compile", "dry_run", "engine", "on_client_error", "profile")
-FREE += ("optimality_gap", "resume_anyway", "server_loss_every", "tags", "threads")
+FREE: tuple[str, ...] = (
+    "callbacks.",
+    "choices.",
+    "debug.",
+    "logger.",
+    "paths.",
+    "trainer.",
+    "data.root",
+    "data.download",
+)
+FREE += ("checkpoint_every", "ckpt_path", "client_accuracy", "client_state", "compile", "dry_run", "engine", "profile")
+FREE += ("optimality_gap", "resume_anyway", "rounds", "server_loss_every", "tags", "threads")
 KEPT = ("trainer.precision",)
 
 

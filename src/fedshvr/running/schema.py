@@ -46,8 +46,12 @@ class Root(Groups):
     rounds: Annotated[int, Least(1)]
     validation: float
     participation: float
+    client_dropout: float
+    stragglers: float
     weighting: str
     reveal_labels: bool
+    server_labels: Annotated[int, Least(0)]
+    server_epochs: float
     buffers: str
     evaluate: str
     ema_decay: float
@@ -58,6 +62,7 @@ class Root(Groups):
     profile: bool
     server_loss_every: Annotated[int, Least(0)]
     optimality_gap: bool
+    client_accuracy: bool
     tags: list[str]
     dry_run: bool
     ckpt_path: str | None

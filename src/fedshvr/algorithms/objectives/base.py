@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from fedshvr.algorithms.objectives.batch import Batch, Network, Parts, State
 from fedshvr.algorithms.objectives.labeling import Labeling
 from fedshvr.algorithms.objectives.ramp import Ramp
+from fedshvr.compute.stacked import cross_entropy
 from fedshvr.compute.streams import Draws
 from fedshvr.errors import check
 
@@ -26,6 +27,7 @@ class Objective(Labeling):
     repeats = False  # does it compare passes that must drop the same units?
     compiles = True  # can torch.compile take `loss`? Not if it differentiates inside
     adapts = False  # does `adapt` change the memory before each step?
+    whole = ""  # why every client must have both labelled and unlabelled samples, if so
     alpha0: Any = 0.0  # current weight of the unlabelled term; a tensor where it changes within the round
 
     def __init__(self, weight: float = 0.0, ramp: Ramp | None = None) -> None:
@@ -47,6 +49,10 @@ class Objective(Labeling):
     def begin_round(self, epoch: float) -> None:
         """Set what depends on how many epochs have passed."""
         self.alpha0 = self.weight * self.ramp(epoch)
+
+    def learns_unlabeled(self, epoch: float) -> bool:
+        """Does it learn from unlabelled samples in the round that begins at this epoch?"""
+        return self.uses_unlabeled
 
     @contextmanager
     def weighed(self, alpha0: Tensor) -> Iterator[None]:
@@ -78,6 +84,14 @@ class Objective(Labeling):
 
     def loss(self, net: Network, batch: Batch, state: State) -> tuple[Tensor, Parts]:
         raise NotImplementedError
+
+    def labeled_loss(self, net: Network, batch: Batch) -> Tensor:
+        """The labelled term by itself: what a server that has labels descends."""
+        return cross_entropy(net(batch.x), batch.y)
+
+    def without_labels(self, loss: Tensor, parts: Parts) -> Tensor:
+        """The loss of a client that has no label: of the sum, the other terms."""
+        return loss - parts["labeled"]
 
     def after_step(self, state: State, theta_k: Tensor, done: Tensor) -> None:
         """Update the client's memory after a local step; `done` counts its steps before this one."""

@@ -33,6 +33,7 @@ class DS3L(Objective):
     memory = ("wnet",)  # a, and Adam's two moments of it
     parts = ("labeled", "unlabeled")
     adapts = True
+    whole = "weighs unlabelled images by what they do for labelled ones"
 
     def __init__(self, weight: float, eta_meta: float, eta_wnet: float, ramp: Ramp, label_view: str = "weak") -> None:
         super().__init__(weight, ramp)

@@ -82,9 +82,12 @@ class FedMatch(Objective):
         for helper in state.values():
             helper.copy_(torch.where((done == 0)[..., None], theta, helper))
 
-    def loss(self, net: Network, batch: Batch, state: State) -> tuple[Tensor, Parts]:
+    def labeled_loss(self, net: Network, batch: Batch) -> Tensor:
         self.halves.learns = "sigma"
-        labeled = cross_entropy(net(batch.x), batch.y)
+        return cross_entropy(net(batch.x), batch.y)
+
+    def loss(self, net: Network, batch: Batch, state: State) -> tuple[Tensor, Parts]:
+        labeled = self.labeled_loss(net, batch)
         self.halves.learns = "psi"
         helpers = [net.at(state[name])(batch.u[0]).detach() for name in self.memory]
         logits_u, strong = together(net.untracked, *batch.u)

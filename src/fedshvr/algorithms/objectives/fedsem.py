@@ -39,10 +39,13 @@ class FedSem(Objective):
         self.labeled_steps = labeled_steps
 
     def begin_round(self, epoch: float) -> None:
-        round_index = round(epoch / self.epochs_per_round)
-        self.labels_now = round_index == self.labeled_rounds
-        self.alpha0 = float(round_index >= self.labeled_rounds)
-        self.counts_unlabeled = self.labeled_steps == "all" or round_index >= self.labeled_rounds
+        second = self.learns_unlabeled(epoch)
+        self.labels_now = round(epoch / self.epochs_per_round) == self.labeled_rounds
+        self.alpha0 = float(second)
+        self.counts_unlabeled = self.labeled_steps == "all" or second
+
+    def learns_unlabeled(self, epoch: float) -> bool:
+        return round(epoch / self.epochs_per_round) >= self.labeled_rounds
 
     def label(self, logits: Tensor) -> Tensor:
         return one_hot_argmax(logits)
@@ -56,3 +59,6 @@ class FedSem(Objective):
         unlabeled = soft_cross_entropy(log_softmax(logits_u, -1), batch.v)
         share = len(logits_x) / (len(logits_x) + len(logits_u))
         return share * labeled + (1 - share) * unlabeled, {"labeled": labeled, "unlabeled": unlabeled}
+
+    def without_labels(self, loss: Tensor, parts: Parts) -> Tensor:
+        return parts["unlabeled"]  # all that there is is U_k

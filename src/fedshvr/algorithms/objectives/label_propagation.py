@@ -28,6 +28,8 @@ class LabelPropagation(HardPseudoLabel):
     dealt with in parts, each with all the labelled. Otherwise than published, classes are not weighed by their size.
     """
 
+    whole = "spreads the labels of a client over its other samples"
+
     def __init__(
         self, alpha0: float, diffusion: float, neighbors: int, iterations: int, samples: int, ramp: Ramp
     ) -> None:

@@ -23,6 +23,7 @@ class MixMatch(Objective):
 
     views = ("weak", "weak")
     parts = ("labeled", "unlabeled")
+    whole = "mixes labelled images with unlabelled ones"
 
     def __init__(self, weight: float, temperature: float, beta: float, ramp: Ramp) -> None:
         super().__init__(weight, ramp)

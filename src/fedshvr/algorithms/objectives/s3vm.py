@@ -28,6 +28,10 @@ class S3VM(Objective):
         super().__init__(weight, ramp)
         check(balance >= 0, f"algorithm.objective.balance={balance}: must be at least 0")
         self.balance = balance
+        self.whole = "compares with the shares of the labelled classes, unless balance=0" if balance else ""
+
+    def labeled_loss(self, net: Network, batch: Batch) -> Tensor:
+        return hinge(net(batch.x), batch.y)
 
     def loss(self, net: Network, batch: Batch, state: State) -> tuple[Tensor, Parts]:
         logits_x, logits_u = together(net, batch.x, batch.u[0])
