@@ -26,7 +26,7 @@ def test_help_names_the_options(cli: Cli) -> None:
     ("argument", "valid"),
     [
         ("data=imagenet", "cifar10, cifar10_features, digits, fashion_mnist, mnist"),
-        ("partition=random", "dirichlet, iid, mismatch, two_class_labels"),
+        ("partition=random", "dirichlet, iid, mismatch, some_labeled, two_class_labels"),
         ("algorithm=fedsgd", "fed_mt"),
     ],
 )
