@@ -107,8 +107,8 @@ def test_control_variates_of_clients_apart(engine: str, option: str) -> None:
     module = parabolas(APART, ControlVariates(option), Normalized(), 1, engine=engine)
     d = module.server.c - module.bench.tables["c_k"].get([0, 1])[:, 0]
     np.testing.assert_allclose(d.numpy(), [1.9, -1.9] if option == "II" else [2.0, -2.0], atol=1e-14)
-    module = parabolas(APART, ControlVariates(option), Normalized(), 100, engine=engine)
-    assert module.theta.item() == pytest.approx(-1, abs=1e-8)
+    module = parabolas(APART, ControlVariates(option), Normalized(), 60, engine=engine)
+    assert module.theta.item() == pytest.approx(-1, abs=1e-4)
     assert module.row["sum_omega_d"] < 1e-13
 
 
@@ -403,7 +403,7 @@ AT_SERVER = ["partition.labeled_per_client=0", "server_labels=50"]
     "overrides",
     [
         ["partition=some_labeled"],
-        ["partition=some_labeled", "algorithm=fedavg"],
+        pytest.param(["partition=some_labeled", "algorithm=fedavg"], marks=pytest.mark.slow),
         [*AT_SERVER, "algorithm=fed_fixmatch"],
     ],
     ids=["some_labeled", "some_labeled fedavg", "at server"],

@@ -22,10 +22,10 @@ UNRELIABLE = {"client_dropout": 0.4, "stragglers": 0.5}
 
 def test_every_drawn_client_fails_with_the_probability_asked_for() -> None:
     cohorts = Cohorts(seed=3, client_dropout=0.3)
-    left = [cohorts.draw(list(range(10)), round) for round in range(2000)]
-    assert np.mean([len(cohort) for cohort in left]) == pytest.approx(7, abs=0.1)
-    assert np.mean([4 in cohort for cohort in left]) == pytest.approx(0.7, abs=0.03)
-    assert left == [cohorts.draw(list(range(10)), round) for round in range(2000)]
+    left = [cohorts.draw(list(range(10)), round) for round in range(500)]
+    assert np.mean([len(cohort) for cohort in left]) == pytest.approx(7, abs=0.2)
+    assert np.mean([4 in cohort for cohort in left]) == pytest.approx(0.7, abs=0.06)
+    assert left == [cohorts.draw(list(range(10)), round) for round in range(500)]
 
 
 def test_one_client_remains() -> None:
@@ -42,12 +42,12 @@ def test_failing_draws_from_the_same_clients_as_without() -> None:
 
 def test_a_share_of_the_cohort_makes_any_number_of_its_steps_alike() -> None:
     cohorts, tau, cohort = Cohorts(seed=0, stragglers=0.5), [8, 1, 4, 100], [0, 2, 3]
-    made = [cohorts.steps(tau, cohort, round) for round in range(3000)]
+    made = [cohorts.steps(tau, cohort, round) for round in range(1000)]
     assert all(steps[1] == 1 for steps in made)
     few = [sum(a < b for a, b in zip(steps, tau, strict=True)) for steps in made]
     assert max(few) == 2  # floor(0.5 * 3 + 0.5)
     counts = np.bincount([steps[2] for steps in made], minlength=5)[1:]  # 2/3 of the rounds slow, 1 .. 4 alike
-    np.testing.assert_allclose(counts / 3000, [1 / 6, 1 / 6, 1 / 6, 1 / 3 + 1 / 6], atol=0.025)
+    np.testing.assert_allclose(counts / 1000, [1 / 6, 1 / 6, 1 / 6, 1 / 3 + 1 / 6], atol=0.04)
 
 
 def test_without_stragglers_the_steps_are_the_plans_own() -> None:
@@ -96,7 +96,7 @@ def test_weights_and_steps_by_hand(aggregation: Average, engine: str) -> None:
 def test_fednova_finds_the_common_minimum_at_any_number_of_steps_and_fedavg_too() -> None:
     """With one minimum for all, b_k = 2, both stay there; at unequal ones random steps leave neither a fixed point."""
     for aggregation in (Average(), Normalized()):
-        module = solve(A, [2.0] * 4, TAU, Correction(), aggregation, 150, stragglers=1.0)
+        module = solve(A, [2.0] * 4, TAU, Correction(), aggregation, 60, eta=0.2, stragglers=1.0)
         assert module.theta.item() == pytest.approx(2.0, abs=1e-10)
 
 
@@ -113,10 +113,12 @@ def test_fednova_with_small_steps_is_unbiased_by_slow_clients_and_fedavg_is_not(
     assert moved[Average] == pytest.approx(steps[1] / sum(steps), abs=2e-3)
 
 
-@pytest.mark.parametrize("aggregation", [Normalized(), Average()], ids=["fed_shvr", "scaffold"])
+@pytest.mark.parametrize(
+    "aggregation", [Normalized(), pytest.param(Average(), marks=pytest.mark.slow)], ids=["fed_shvr", "scaffold"]
+)
 def test_control_variates_cancel_and_reach_the_optimum(aggregation: Average) -> None:
     weight = np.array(TAU) / sum(TAU) * np.array(A)
-    module = solve(A, B, TAU, ControlVariates(), aggregation, 500, **UNRELIABLE)
+    module = solve(A, B, TAU, ControlVariates(), aggregation, 250, eta=0.1, **UNRELIABLE)
     assert module.theta.item() == pytest.approx((weight * np.array(B)).sum() / weight.sum(), abs=1e-8)
     assert module.row["sum_omega_d"] < 1e-12
 

@@ -12,7 +12,7 @@ from fedshvr.algorithms.objectives.batch import Batch
 from fedshvr.compute.vector import FlatNet, split_like
 from fedshvr.data.holdings import Federation
 from fedshvr.rounds.federated import Federated
-from fedshvr.running.moved import as_of_today
+from fedshvr.running.moved import root_of_today
 from fedshvr.running.run import build
 
 DIRECTIONS_SEED = 5
@@ -22,7 +22,7 @@ DIRECTIONS_SEED = 5
 def surface(folder: Path, points: int, samples: int) -> tuple[np.ndarray, np.ndarray]:
     """Q on a grid over [-1, 1]^2, from the run's config.yaml and last checkpoint."""
     written = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))
-    cfg = cast(DictConfig, OmegaConf.create(as_of_today(written)))
+    cfg = cast(DictConfig, OmegaConf.create(root_of_today(written)))
     federation, module = build(cfg)
     state = torch.load(folder / "checkpoints" / "last.ckpt", map_location="cpu", weights_only=True)["state_dict"]
     net = FlatNet(module.network, torch.device("cpu"), torch.float32)
