@@ -247,11 +247,12 @@ def test_a_run_on_a_folder_and_its_report(train: Callable, tmp_path: Path) -> No
     assert run.summary["status"] == "finished"
     assert run.summary["test_acc"] > 0.9
     assert (run.folder / "partition.png").is_file()
-    train(*options, "data.size=4", folder="logs/b")
+    train(*options, "data.size=4", "rounds=1", folder="logs/b")
+    train(*SMALL, "rounds=1", folder="logs/0")  # has no data.size at all
     cfg = OmegaConf.load(Path(__file__).parents[2] / "configs" / "report.yaml")
     folders = {"logs": str(tmp_path / "logs"), "out": str(tmp_path / "out"), "results": str(tmp_path), "wandb": False}
     (item,) = [item for item in report(OmegaConf.merge(cfg, folders)) if item.runs]  # type: ignore[arg-type]
-    assert len(item.runs) == 2  # they are not taken for one experiment
+    assert len(item.runs) == 3  # they are not taken for one experiment
     text = str(item.table.rows)
     assert f"data.name={tmp_path / 'pets'}" in text
     assert "data.size=4" in text

@@ -121,7 +121,7 @@ def shared_settings(runs: list[Run]) -> tuple[dict[str, Any], list[str]]:
     configs = [settings(run.config) for run in runs]
     names = dict.fromkeys(name for config in configs for name in config)
     values = {name: {str(config.get(name)) for config in configs} for name in names}
-    shared = {name: configs[0][name] for name in names if len(values[name]) == 1}
+    shared = {name: configs[0].get(name) for name in names if len(values[name]) == 1}  # null, or an option of others
     return shared, [name for name in names if name not in shared]
 
 
