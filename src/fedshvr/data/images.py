@@ -1,4 +1,4 @@
-"""A data set in memory as every source gives it: scaled samples, labels, class names, and what was done to the pixels."""
+"""A data set in memory as every source gives it: scaled samples, labels, class names, and how they were scaled."""
 
 from dataclasses import dataclass, field
 from typing import Any
