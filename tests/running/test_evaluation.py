@@ -7,14 +7,19 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import SMALL, Run
+from conftest import SMALL, Run, run_here
+from omegaconf import OmegaConf
 
 from fedshvr import UserError, evaluate
 from fedshvr.data import sources
-from fedshvr.running.evaluation import Evaluation, client_scores, percent
+from fedshvr.running.evaluation import Evaluation, client_scores, evaluate_command, percent
 
-Train = Callable[..., Run]
 COUNTS = torch.tensor([[3, 1, 0], [0, 6, 0], [5, 0, 5]])  # accuracies 3/4, 1, 1/2
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return run_here(tmp_path_factory.mktemp("evaluation") / "run", *SMALL)
 
 
 def test_by_hand() -> None:
@@ -52,8 +57,7 @@ def test_a_client_is_scored_on_its_own_classes(tmp_path: Path) -> None:
     assert client_scores(tmp_path / "none", COUNTS, y) == []
 
 
-def test_counts_are_those_of_the_network(train: Train) -> None:
-    run = train(*SMALL)
+def test_counts_are_those_of_the_network(run: Run) -> None:
     found, data = evaluate(run.folder), sources.load("digits", "")
     assert found.counts.sum(1).tolist() == data.y_test.bincount().tolist()
     assert len(found.clients) == 4
@@ -61,14 +65,12 @@ def test_counts_are_those_of_the_network(train: Train) -> None:
     assert sum(score.samples for score in found.clients) == round(found.clients[0].samples / weights[0])
 
 
-def test_other_scaling_of_the_same_images_is_undone(train: Train) -> None:
-    run = train(*SMALL)
+def test_other_scaling_of_the_same_images_is_undone(run: Run) -> None:
     again = evaluate(run.folder, {"name": "digits", "root": "", "scaling": "unit"})
     assert torch.equal(again.counts, evaluate(run.folder).counts)
 
 
-def test_other_classes_are_refused(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = train(*SMALL)
+def test_other_classes_are_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sources.CLASSES, "digits", tuple("abcdefghij"))
     with pytest.raises(UserError, match=r"data=digits: has the classes a, b, .*, but the model 0, 1, "):
         evaluate(run.folder)
@@ -83,6 +85,8 @@ def test_the_command_repeats_the_accuracy_of_two_processes(cli: Callable, tmp_pa
     assert done.stdout.startswith(f"accuracy {100 * accuracy:.2f} % of 360 samples of digits\n\nclass ")
     assert "The run itself found" not in done.stdout
     assert "own classes" in done.stdout
-    none = cli(script="src/evaluate.py")
-    assert none.returncode != 0
-    assert none.stderr == "error: run=null: must be the folder of a run that has finished or was stopped\n"
+
+
+def test_a_run_must_be_named() -> None:
+    with pytest.raises(UserError, match="run=null: must be the folder of a run that has finished or was stopped"):
+        evaluate_command(OmegaConf.create({"run": None}))

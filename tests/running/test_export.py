@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import SMALL, Run, enlarge_digits
+from conftest import SMALL, Run, enlarge_digits, run_here
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 from safetensors.torch import load_file, save_file
 from torch import nn
@@ -16,17 +16,23 @@ from fedshvr.algorithms.objectives.ladder_net import LadderNet
 from fedshvr.data import sources
 from fedshvr.models.mlp import MLP
 from fedshvr.rounds.federated import Federated
+from fedshvr.running.loading import make_network
 
 Train = Callable[..., Run]
 CNN13 = ["model=cnn13", "model.width=0.0625", "algorithm=fedavg", "client.epochs=2", "client.eta=0.05", "rounds=2"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A small run of Fed-SHVR on digits that no test changes."""
+    return run_here(tmp_path_factory.mktemp("export") / "run", *SMALL)
 
 
 def card(run: Run) -> dict:
     return json.loads((run.folder / "model.json").read_text())
 
 
-def test_a_run_leaves_its_model(train: Train) -> None:
-    run = train(*SMALL)
+def test_a_run_leaves_its_model(run: Run) -> None:
     tensors = load_file(run.folder / "model.safetensors")
     assert {name: list(t.shape) for name, t in tensors.items()} == {
         "layers.0.weight": [16, 64], "layers.0.bias": [16], "layers.2.weight": [10, 16], "layers.2.bias": [10],
@@ -53,8 +59,8 @@ def test_a_run_leaves_its_model(train: Train) -> None:
         ["algorithm=fed_shvr", "evaluate=ema", "ema_decay=0.9"],
         ["algorithm=fedmatch"],
         ["algorithm=fed_ladder"],
-        ["algorithm=fedavg", "trainer.precision=64-true"],
-        ["algorithm=fedavg", "trainer.precision=bf16-true"],
+        pytest.param(["algorithm=fedavg", "trainer.precision=64-true"], marks=pytest.mark.slow),
+        pytest.param(["algorithm=fedavg", "trainer.precision=bf16-true"], marks=pytest.mark.slow),
         ["algorithm=fedavg", "trainer.precision=bf16-mixed"],
     ],
     ids=lambda overrides: " ".join(overrides),
@@ -85,8 +91,8 @@ def test_cnn13_on_real_images(train: Train, algorithm: str) -> None:
     assert evaluate(run.folder).accuracy == run.summary["test_acc"]
 
 
-def test_raw_images_give_the_logits_of_scaled_ones(train: Train) -> None:
-    model = load(train(*SMALL).folder)
+def test_raw_images_give_the_logits_of_scaled_ones(run: Run) -> None:
+    model = load(run.folder)
     raw, scaled = sources.digits().x_test, sources.load("digits", "").x_test
     images = torch.from_numpy(raw).permute(0, 3, 1, 2)
     expected = model.network(scaled)
@@ -98,15 +104,24 @@ def test_raw_images_give_the_logits_of_scaled_ones(train: Train) -> None:
         model(torch.zeros(2, 1, 9, 9))
 
 
-def test_loading_leaves_the_generator_alone(train: Train) -> None:
-    run = train(*SMALL)
+def test_loading_leaves_the_generator_alone(run: Run) -> None:
     before = torch.get_rng_state()
     load(run.folder)
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_tensors_of_another_network_are_refused_by_name(train: Train, tmp_path: Path) -> None:
-    run = train(*SMALL)
+def linear(input_shape: tuple[int, ...], classes: int, weights: str | None) -> nn.Module:
+    assert weights is None
+    return nn.Linear(*input_shape, classes)
+
+
+def test_pretrained_values_are_not_fetched_again() -> None:
+    arguments = {"input_shape": [3], "classes": 2, "weights": "DEFAULT"}
+    network = make_network({"target": "test_export.linear", "arguments": arguments})
+    assert network.weight.shape == (2, 3)
+
+
+def test_tensors_of_another_network_are_refused_by_name(run: Run, tmp_path: Path) -> None:
     tensors = load_file(run.folder / "model.safetensors")
     other = tmp_path / "other.safetensors"
     save_file(

@@ -13,6 +13,7 @@ from fedshvr.errors import check
 
 TENSORS, CARD = "model.safetensors", "model.json"
 SHOWN = 6  # names of tensors in an error
+FRESH = {"weights": None, "pretrained": False}  # options by which a network would fetch values that are replaced anyway
 
 
 def scaling(how: dict[str, Any]) -> tuple[Tensor, Tensor]:
@@ -102,7 +103,7 @@ def read_card(folder: Path) -> dict[str, Any]:
 
 def make_network(card: dict[str, Any]) -> nn.Module:
     """As the run made it; the values that it starts from are drawn without moving the caller's generator."""
-    arguments = dict(card["arguments"])
+    arguments = {name: FRESH.get(name, value) for name, value in card["arguments"].items()}
     given = {"input_shape": tuple(arguments.pop("input_shape")), "classes": arguments.pop("classes")}
     with torch.random.fork_rng([]):
         return instantiate({"_target_": card["target"], **arguments}, **given)
