@@ -47,7 +47,7 @@ def test_a_share_of_the_cohort_makes_any_number_of_its_steps_alike() -> None:
     few = [sum(a < b for a, b in zip(steps, tau, strict=True)) for steps in made]
     assert max(few) == 2  # floor(0.5 * 3 + 0.5)
     counts = np.bincount([steps[2] for steps in made], minlength=5)[1:]  # 2/3 of the rounds slow, 1 .. 4 alike
-    np.testing.assert_allclose(counts / 1000, [1 / 6, 1 / 6, 1 / 6, 1 / 3 + 1 / 6], atol=0.04)
+    np.testing.assert_allclose(counts / 1000, [1 / 6, 1 / 6, 1 / 6, 1 / 3 + 1 / 6], atol=0.065)  # 4 std
 
 
 def test_without_stragglers_the_steps_are_the_plans_own() -> None:
