@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 from conftest import SMALL, compose_train
 
+from fedshvr.errors import UserError
 from fedshvr.running.same_run import mathematics
 
 
@@ -21,7 +22,7 @@ from fedshvr.running.same_run import mathematics
 )
 def test_another_setting_is_refused_by_name(train: Callable, option: str, found: str, here: str) -> None:
     train(*SMALL, "rounds=1")
-    with pytest.raises(SystemExit) as refused:
+    with pytest.raises(UserError) as refused:
         train(*SMALL, option, "rounds=2", "ckpt_path=last")
     assert re.search(
         rf"ckpt_path: the checkpoint has .*{re.escape(found)}.*, this run has .*{re.escape(here)}", str(refused.value)
