@@ -25,6 +25,7 @@ from fedshvr.data.augment import Augment
 from fedshvr.data.holdings import Federation
 from fedshvr.data.sources import ImageData
 from fedshvr.errors import UserError
+from fedshvr.federation.held_out import for_server, hold_out
 from fedshvr.federation.partition import Split, dirichlet, iid
 from fedshvr.federation.plan import LocalSGD, make_plan
 from fedshvr.rounds.federated import Federated
@@ -415,3 +416,16 @@ def test_runs_resume_exactly_and_show_their_partition(train: Callable, tmp_path:
     assert parts.theta == whole.theta
     assert parts.timeless == whole.timeless
     assert (tmp_path / "whole" / "partition.png").is_file()
+
+
+def test_the_servers_samples_are_of_every_class_and_nobody_elses() -> None:
+    y = np.arange(200) % 10
+    held_out = hold_out(y, 0.2, 0)
+    server = for_server(y, 25, held_out, 0)
+    assert sorted(np.bincount(y[server]).tolist()) == [2] * 5 + [3] * 5
+    assert not set(server) & set(held_out)
+    assert for_server(y, 0, held_out, 0).tolist() == []
+    with pytest.raises(UserError, match="server_labels=-1: must be at least 0"):
+        for_server(y, -1, held_out, 0)
+    with pytest.raises(UserError, match="server_labels=161: asks for 17 samples of class 0, which has 16"):
+        for_server(y, 161, held_out, 0)
