@@ -265,7 +265,7 @@ def test_a_run_on_sequences(train: Callable, tmp_path: Path) -> None:
     )
     file = save(tmp_path, x=x, y=y, x_test=x_test, y_test=y_test)
     options = ["data=npz", f"data.file={file}", *SMALL]
-    with pytest.raises(SystemExit, match=re.escape(f"data.name={file} has sequences; use augment=none")):
+    with pytest.raises(UserError, match=re.escape(f"data.name={file} has sequences; use augment=none")):
         train(*options)
     run = train(*options, "augment=none", "augment_strong=none", "client.epochs=20", "rounds=6")
     assert run.summary["test_acc"] > 0.9
@@ -273,12 +273,12 @@ def test_a_run_on_sequences(train: Callable, tmp_path: Path) -> None:
 
 def test_a_shift_beyond_the_image_is_refused(train: Callable, tmp_path: Path) -> None:
     pictures.write(tmp_path / "pets", 10)
-    with pytest.raises(SystemExit, match=r"augment.pixels=4: must be below 3, the side of the images"):
+    with pytest.raises(UserError, match=r"augment.pixels=4: must be below 3, the side of the images"):
         train("data=image_folder", f"data.root={tmp_path / 'pets'}", "data.size=3", "augment=crop_flip", *SMALL)
 
 
 def test_a_network_of_other_classes_is_refused(train: Callable) -> None:
-    with pytest.raises(SystemExit, match=r"model: MLP makes \(2, 11\) of 2 samples; must be logits \(2, 10\)"):
+    with pytest.raises(UserError, match=r"model: MLP makes \(2, 11\) of 2 samples; must be logits \(2, 10\)"):
         train("model._target_=test_own.eleven", *SMALL)
 
 

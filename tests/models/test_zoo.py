@@ -104,7 +104,7 @@ def test_a_resnet_learns_and_picks_its_engine(train: Callable, tmp_path: Path) -
     run = train(*PETS, f"data.root={root}", *RESNET, "rounds=3", "client.batch_labeled=6", "client.epochs=4")
     assert run.summary["status"] == "finished"
     assert run.summary["test_acc"] > 0.9
-    with pytest.raises(SystemExit, match="engine=vectorized: this network has batch norm"):
+    with pytest.raises(UserError, match="engine=vectorized: this network has batch norm"):
         train(*PETS, f"data.root={root}", *RESNET, "engine=vectorized", folder="refused")
 
 
