@@ -1,11 +1,11 @@
 """The loss around a trained model, from its run folder: F(theta + b1 d1 + b2 d2, v) on a grid."""
 
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from torch import Tensor
 
 from fedshvr.algorithms.objectives.batch import Batch
@@ -21,8 +21,8 @@ DIRECTIONS_SEED = 5
 @torch.no_grad()
 def surface(folder: Path, points: int, samples: int) -> tuple[np.ndarray, np.ndarray]:
     """Q on a grid over [-1, 1]^2, from the run's config.yaml and last checkpoint."""
-    written = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))
-    cfg = cast(DictConfig, OmegaConf.create(root_of_today(written)))
+    written = cast(dict[str, Any], OmegaConf.to_container(OmegaConf.load(folder / "config.yaml")))
+    cfg = OmegaConf.create(root_of_today(written))
     federation, module = build(cfg)
     state = torch.load(folder / "checkpoints" / "last.ckpt", map_location="cpu", weights_only=True)["state_dict"]
     net = FlatNet(module.network, torch.device("cpu"), torch.float32)
