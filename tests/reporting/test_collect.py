@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fabricate import base_config, make_run, write_run
+from fabricate import base_config, curves, make_run, write_run
 
 from fedshvr.reporting.collect import collect, flat, settings
 
@@ -17,6 +17,13 @@ def test_a_run_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert (run.seed, run.choices["algorithm"], run.config["client.eta"]) == (3, "fed_mt", 0.01)
     lines = (tmp_path / "a" / "b" / "metrics.csv").read_text().splitlines()
     assert run.curves["test_acc"].tolist() == [float(line.split(",")[1]) for line in lines[1:]]
+
+
+def test_a_run_that_stopped_early_is_one_of_the_rounds_that_it_made(tmp_path: Path) -> None:
+    whole = base_config(experiment="mnist_iid", algorithm="fed_shvr", scale="laptop")
+    write_run(tmp_path / "a", whole, curves({"experiment": "mnist_iid", "algorithm": "fed_shvr"}, seed=0, rounds=7))
+    (run,) = collect(tmp_path).runs
+    assert (whole["rounds"], run.config["rounds"]) == (100, 7)
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,11 @@ def test_a_run_that_has_finished_before_the_move_is_not_made_again(train: Callab
     assert found is not None
     assert found["theta_sha256"] == run.theta
     assert finished_before(run.folder, config | {"rounds": 2}) is None
+    assert finished_before(run.folder, config | {"callbacks": {"mine": {"_target_": "x"}}}) is None
+    assert finished_before(run.folder, config | {"tags": ["new"], "logger": {"wandb": {}}}) == found
+    older = {name: value for name, value in as_before(config).items() if name not in ("callbacks", "tags")}
+    (run.folder / "summary.json").write_text(json.dumps(run.summary | {"config": older}))
+    assert finished_before(run.folder, config) is not None
 
 
 def test_a_checkpoint_has_the_names_that_it_always_had(train: Callable) -> None:
