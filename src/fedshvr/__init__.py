@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fedshvr.running.evaluation import evaluate as evaluate
     from fedshvr.running.loading import load as load
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["UserError", "compose", "evaluate", "load", "partition", "read_runs", "run"]
 
 _HOMES = {

@@ -136,15 +136,18 @@ def test_two_processes_resume_exactly_on_a_folder_with_a_validation_set(cli: Cal
 
     root = pictures.write_parts(tmp_path / "pets", train=12, test=4)
     options = [*QUICK, *PETS, f"data.root={root}", "validation=0.2", *RESNET, "algorithm=fed_shvr", "trainer.devices=2"]
+    options += ["callbacks=early_stopping", "callbacks.early_stopping.patience=2"]
 
     def go(folder: str, *more: str) -> Run:
         done = cli(*options, f"hydra.run.dir={folder}", *more)
         assert done.returncode == 0, done.stderr
         return Run(tmp_path / folder)
 
-    whole = go("whole", "rounds=4")
+    whole = go("whole", "rounds=12")
     go("parts", "rounds=2")
-    parts = go("parts", "rounds=4", "ckpt_path=last")
+    parts = go("parts", "rounds=12", "ckpt_path=last")
+    assert 2 < len(whole.rows) < 12  # stopped early
+    assert whole.summary["status"] == "finished"
     assert whole.summary["processes"] == parts.summary["processes"] == 2
     assert "val_acc" in whole.summary
     assert parts.theta == whole.theta
