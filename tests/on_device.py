@@ -27,7 +27,7 @@ from fedshvr.algorithms.corrections import ControlVariates
 from fedshvr.algorithms.objectives.batch import Batch, Network, Parts, State
 from fedshvr.algorithms.objectives.supervised import Supervised
 from fedshvr.algorithms.robust import Median
-from fedshvr.compute import linear
+from fedshvr.compute import engine, linear
 from fedshvr.federation.plan import LocalSGD
 from fedshvr.rounds.federated import Federated
 from fedshvr.running.profiling import Profile
@@ -173,6 +173,7 @@ def both(make: Callable[[], Federated], *callbacks: Callback) -> dict[str, Any]:
 if __name__ == "__main__":
     quiet()
     linear.LARGE = 1  # also small layers keep their gradient in factors
+    engine.FEWEST = 2  # on the CPU as on the device
     target, *algorithms = sys.argv[1:]
     results = {name: both(make) for name, make in (OPTIONS | BAD).items()}
     results["profile=true"] = both(shvr, Profile())
