@@ -85,8 +85,9 @@ WRONG = {  # a command line, or several options of one, and how its sentence beg
     "+algorithm.correction.foo=1": "algorithm.correction.foo=1: is no option of algorithm.correction, which has option",
     "+algorithm.aggregation.foo=1": "algorithm.aggregation.foo=1: is no option of algorithm.aggregation, which has ",
     "+trainer.foo=1": "trainer.foo=1: is no option of trainer, which has ",
-    "data=imagenet": "data=imagenet: must be one of cifar10, cifar10_features, digits, fashion_mnist, mnist",
-    "partition=random": "partition=random: must be one of dirichlet, iid, mismatch, two_class_labels",
+    "data=imagenet": "data=imagenet: must be one of cifar10, cifar10_features, digits, fashion_mnist, huggingface, "
+    "image_folder, mnist, npz, torchvision",
+    "partition=random": "partition=random: must be one of dirichlet, iid, mismatch, some_labeled, two_class_labels",
     "algorithm=fedsgd": "algorithm=fedsgd: must be one of ",
     "algorithm/objective=none": "algorithm/objective=none: must be one of ",
     "logger=[csv,paper]": "logger=paper: must be one of csv, mlflow, tensorboard, wandb",

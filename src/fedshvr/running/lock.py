@@ -17,8 +17,10 @@ class Locked(UserError):
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Hold folder/.lock, which names the holder; the kernel lets go of it when the holder ends in whatever way."""
+    there = folder.is_dir()
     folder.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    path = folder / ".lock"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -29,4 +31,8 @@ def locked(folder: Path) -> Iterator[None]:
         os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
         yield
     finally:
+        if list(folder.iterdir()) == [path]:  # a run that was refused leaves nothing
+            path.unlink()
+            if not there:
+                folder.rmdir()
         os.close(descriptor)

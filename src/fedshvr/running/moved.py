@@ -20,13 +20,12 @@ MOVED = {  # the beginning of a _target_; the first that fits
 
 # What the root of a configuration has since then, as it was before there was a choice.
 ADDED: dict[str, Any] = {"callbacks": {}, "tags": [], "resume_anyway": False, "client_accuracy": False}
-ADDED |= {"client_dropout": 0.0, "stragglers": 0.0, "server_labels": 0}
+ADDED |= {"client_dropout": 0.0, "stragglers": 0.0, "server_labels": 0, "server_epochs": 1.0}
 
 
 def root_of_today(config: dict[str, Any]) -> dict[str, Any]:
     """A whole configuration as the same command composes it now."""
     now = ADDED | as_of_today(config)
-    now.setdefault("server_epochs", now["client"]["epochs"])
     if now["partition"]["_target_"].endswith((".iid", ".dirichlet")):
         now["partition"].setdefault("labeled_clients", None)
     return now
