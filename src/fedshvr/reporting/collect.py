@@ -31,6 +31,9 @@ NEUTRAL += (
     "threads",
     "tags",
 )
+# Options that came after the first committed runs, as they were before: so a run keeps its name in the archive.
+LATER: dict[str, Any] = {"client_dropout": 0.0, "stragglers": 0.0, "server_labels": 0, "server_epochs": 1.0}
+LATER |= {"partition.labeled_clients": None}
 MEASURED = ("optimality_gap", "server_loss_every")  # of these: what a run logs beside the accuracy
 NEUTRAL_GROUPS = ("paths.", "trainer.", "logger.", "choices.", "scale.", "callbacks.")
 
@@ -165,4 +168,5 @@ def settings(config: dict[str, Any]) -> dict[str, Any]:
 
 def identity(config: dict[str, Any]) -> dict[str, Any]:
     """The settings and what was measured: two runs with the same are one run, the seed aside."""
-    return settings(config) | {name: config[name] for name in MEASURED if name in config}
+    told = settings(config) | {name: config[name] for name in MEASURED if name in config}
+    return {name: value for name, value in told.items() if (name, value) not in LATER.items()}
