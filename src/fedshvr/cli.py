@@ -2,6 +2,8 @@
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import hydra
@@ -47,6 +49,15 @@ def evaluate() -> None:
     _evaluate()
 
 
+@contextmanager
+def refusals() -> Iterator[None]:
+    """Bad input ends in its sentence."""
+    try:
+        yield
+    except UserError as error:
+        sys.exit(f"error: {error}")
+
+
 @hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name="train")
 def _train(cfg: DictConfig) -> float | None:
     from fedshvr.running.command_line import job  # not for --help: importing torch takes seconds
@@ -58,20 +69,16 @@ def _train(cfg: DictConfig) -> float | None:
 def _report(cfg: DictConfig) -> None:
     from fedshvr.reporting.build import report
 
-    try:
+    with refusals():
         report(cfg)
-    except UserError as error:
-        sys.exit(f"error: {error}")
 
 
 @hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name="evaluate")
 def _evaluate(cfg: DictConfig) -> None:
     from fedshvr.running.evaluation import evaluate_command
 
-    try:
+    with refusals():
         evaluate_command(cfg)
-    except UserError as error:
-        sys.exit(f"error: {error}")
 
 
 def reproduce() -> None:
@@ -84,12 +91,10 @@ def reproduce() -> None:
     scale = next((a.removeprefix("scale=") for a in arguments if a.startswith("scale=")), "laptop")
     options = [a for a in arguments if not a.startswith(("scale=", "--"))]
     logs, results = Path("logs"), Path("results")
-    try:
+    with refusals():
         check(scale in SCALES, f"scale={scale}: must be one of {', '.join(SCALES)}")
         for flag in (a for a in arguments if a.startswith("--")):
             check(flag in ("--plan", "--measure"), f"{flag}: must be --plan or --measure")
-    except UserError as error:
-        sys.exit(f"error: {error}")
     if "--measure" in arguments:
         measure(scale, results, options)
     if "--plan" in arguments or "--measure" in arguments:
