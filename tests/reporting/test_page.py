@@ -63,7 +63,7 @@ def test_the_page_draws_zooms_and_toggles_without_error_or_network(made: Made, b
     browser.look(1280, 800)
     browser.open(path)
     figures = browser.run("document.querySelectorAll('figure[data-panel]').length")
-    # fig2a, fig4, theorem1; fig2b has fig4's Fed-SHVR, fig3a has fig2a's runs (48,000 samples at laptop scale); digits
+    # fig2a, fig4, theorem1; fig2b has fig4's Fed-SHVR, fig3a has fig2a's runs (12,000 samples at laptop scale); digits
     assert figures == 1 + 2 + 2 + 1 + 1 + 1
     drawn = "[...document.querySelectorAll('figure[data-panel]')].filter(f => f.querySelector('.line')).length"
     assert browser.run(drawn) == figures

@@ -44,20 +44,20 @@ def test_seconds_by_hand(tmp_path: Path) -> None:
     assert seconds(whole | {"partition.unlabeled": 6000, "algorithm": "fed_svr"}, known) is None
     rows = {row[0]: row[1:] for row in budget("laptop", [], tmp_path).rows}
     assert rows["fig4"] == ["10", "15", "?"]  # nobody timed fed_svr
-    assert rows["all"][2] == f"more than {5 * 110 / 2 / 3600:.2f}"  # five seeds of fed_sh on two cores
+    assert rows["all"][2] == f"more than {5 * 35 / 2 / 3600:.2f}"  # five seeds of fed_sh on two cores
 
 
 def test_what_has_runs_in_logs_or_among_the_committed_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "seconds_laptop.csv").write_text(TIMES)
     known = estimates(tmp_path, "laptop")
     before = remaining("laptop", [], known)
-    assert [t for t in before if t] == [110.0] * 5  # fed_sh
+    assert [t for t in before if t] == [35.0] * 5  # fed_sh
     make_sweep(tmp_path / "elsewhere", "fig4", seeds=2)
     archive("fig4", collect(tmp_path / "elsewhere").runs, tmp_path)
     runs = known_runs(tmp_path / "logs", tmp_path)
     now = remaining("laptop", runs, known)
     assert len(before) - len(now) == 6
-    assert [t for t in now if t] == [110.0] * 3
+    assert [t for t in now if t] == [35.0] * 3
     commands = [step.command for step in left("fig4", runs, "laptop")]
     assert commands[1] == "python src/train.py -m sweep=fig4 scale=laptop algorithm=fed_sh seed=2,3,4"
     assert sum(step.jobs for step in left("fig4", runs, "laptop")) == 9

@@ -11,16 +11,16 @@ from fedshvr.reporting.build import PAPER, SWEEPS
 from fedshvr.reporting.collect import Run, collect
 from fedshvr.reporting.sweeps import CONFIGS, find, grid, wanted
 
-CELLS = {"table1": 12, "fig2a": 4, "fig2b": 4, "fig3a": 24, "fig3b": 20, "fig4": 3, "fig5": 2, "fig6a": 20, "fig6b": 4}
+CELLS = {"table1": 12, "fig2a": 4, "fig2b": 4, "fig3a": 20, "fig3b": 20, "fig4": 3, "fig5": 2, "fig6a": 20, "fig6b": 4}
 
 JOBS = {"identify": 12, "identify_fedavg": 288, "identify_full": 24, "identify_labels": 48, "identify_exponent": 16}
 JOBS |= {"identify_network": 48, "identify_views": 32, "identify_split": 16}
 
 
 @pytest.mark.parametrize("name", PAPER)
-def test_the_papers_grid_with_five_seeds(name: str) -> None:
+def test_the_papers_grid_with_five_seeds_but_for_fig3(name: str) -> None:
     plan = grid(name)
-    assert plan.seeds == [0, 1, 2, 3, 4]
+    assert plan.seeds == list(range(3 if name.startswith("fig3") else 5))
     assert len(plan.cells()) == (CELLS | {"theorem1": 2})[name]
 
 
