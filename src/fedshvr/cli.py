@@ -9,8 +9,10 @@ from pathlib import Path
 import hydra
 from omegaconf import DictConfig
 
-from fedshvr.errors import UserError, check
+from fedshvr.compute.stopping import heeded
+from fedshvr.errors import Stopped, UserError, check
 from fedshvr.places import CONFIGS
+from fedshvr.running.stopped import end, started_again, this_command
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # read when torch is loaded: threads that wait do not spin
 
@@ -29,8 +31,10 @@ def train() -> None:
         )
         sys.exit(2)
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra hands its errors on instead of printing them
+    sys.argv += started_again(arguments)
     try:
-        _train()
+        with stops():
+            _train()
     except Exception as error:
         if TRACEBACKS:
             raise
@@ -58,6 +62,16 @@ def refusals() -> Iterator[None]:
         sys.exit(f"error: {error}")
 
 
+@contextmanager
+def stops() -> Iterator[None]:
+    """Ctrl-C and SIGTERM end with the command that goes on; that of a sweep is the same again."""
+    try:
+        with heeded():
+            yield
+    except Stopped as stopped:
+        end(stopped, str(stopped), this_command())
+
+
 @hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name="train")
 def _train(cfg: DictConfig) -> float | None:
     from fedshvr.running.command_line import job  # not for --help: importing torch takes seconds
@@ -83,6 +97,11 @@ def _evaluate(cfg: DictConfig) -> None:
 
 def reproduce() -> None:
     """python src/reproduce.py"""
+    with stops():
+        _reproduce()
+
+
+def _reproduce() -> None:
     from fedshvr.reporting.reproduce import budget, known_runs, measure, reproduce
     from fedshvr.reporting.sweeps import SCALES
     from fedshvr.reporting.tables import markdown_table

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from signal import Signals
 from typing import Any
 
 
@@ -30,3 +31,14 @@ class Ended(RuntimeError):
 
 class Diverged(Ended):
     """A loss is not finite any more."""
+
+
+class Stopped(BaseException):
+    """A run that was asked to end, by a signal; no Exception, so that nothing takes it for a failure and goes on."""
+
+    def __init__(self, signum: int, at_once: bool = False) -> None:
+        super().__init__(signum, at_once)
+        self.signum, self.at_once = signum, at_once
+
+    def __str__(self) -> str:
+        return f"stopped by {Signals(self.signum).name}"

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import QUICK, Run, command, environment
+from conftest import QUICK, Run
 from lightning import Trainer
+from sessions import as_printed, ended, none_left, processes_of, signal_all, started, type_in
 
 from fedshvr.running import run as run_module
 
@@ -91,80 +92,62 @@ def test_an_error_of_a_process_is_one_sentence(cli: Cli, tmp_path: Path) -> None
     assert json.loads((tmp_path / "a" / "summary.json").read_text())["status"] == "failed"
 
 
-def processes_of(session: int) -> list[int]:
-    """The processes of a session that are alive."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, _, _, its_session = stat.read_text().rsplit(")", 1)[1].split()[:4]
-        except OSError:  # it has just ended
-            continue
-        if int(its_session) == session and state != "Z":
-            found.append(int(stat.parent.name))
-    return found
-
-
-def heed_ctrl_c() -> None:
-    """A shell lets its background jobs ignore SIGINT, and these tests may be in one."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-def started(tmp_path: Path, *options: str) -> subprocess.Popen:
-    """A long run in a session of its own, after its first rounds."""
-    full = command(*TWO, *LONG, "hydra.run.dir=a", *options)
-    process = subprocess.Popen(
-        full,
-        cwd=tmp_path,
-        env=environment(),
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        preexec_fn=heed_ctrl_c,
-    )
-    metrics, deadline = tmp_path / "a" / "metrics.csv", time.monotonic() + 120
-    while not (metrics.is_file() and metrics.read_text().count("\n") >= 3):
-        assert time.monotonic() < deadline
-        assert process.poll() is None
-        time.sleep(0.05)
-    return process
-
-
-def none_left(session: int, seconds: float = 20) -> bool:
-    deadline = time.monotonic() + seconds
-    while processes_of(session) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return not processes_of(session)
-
-
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("everyone", [False, True], ids=["to the run", "to its group, as Ctrl-C"])
 def test_a_stopped_run_leaves_no_process(tmp_path: Path, signum: int, everyone: bool) -> None:
-    process = started(tmp_path)
+    process = started(tmp_path, *TWO, *LONG)
     assert len(processes_of(process.pid)) == 3
     (os.killpg if everyone else os.kill)(process.pid, signum)
-    assert process.wait(60) == 1
-    assert none_left(process.pid)
-    assert process.stderr is not None
-    assert "Traceback" not in process.stderr.read()
+    code, text = ended(process)
+    assert code == 128 + signum
     run = Run(tmp_path / "a")
+    assert f"stopped by {signal.Signals(signum).name} after {len(run.rows)} of 1000 rounds" in text
     assert run.summary["status"] == "stopped"
-    assert run.summary["rounds"] == len(run.rows)
+    assert run.summary["rounds"] == len(run.rows) == checkpoint(run)["epoch"] + 1
 
 
 def test_a_killed_run_leaves_no_process(tmp_path: Path) -> None:
-    process = started(tmp_path)
+    process = started(tmp_path, *TWO, *LONG)
     process.kill()
     process.wait()
     assert none_left(process.pid)
 
 
+@pytest.mark.slow
+def test_killed_in_parts_and_stopped_it_ends_with_the_same_bits(cli: Cli, tmp_path: Path) -> None:
+    """Either of two processes by SIGKILL, both by Ctrl-C once and twice; then the command that was printed."""
+    options = [*TWO, *LONG, "rounds=150"]
+    whole = trained(cli, tmp_path, "whole", *options)
+    for rank in (0, 1):
+        process = started(tmp_path, *options, "ckpt_path=last")
+        os.kill(sorted(processes_of(process.pid))[1 + rank], signal.SIGKILL)
+        code, text = ended(process)
+        assert code == 1
+        assert f"\nerror: process {rank} of 2 was ended by SIGKILL" in text
+        assert json.loads((tmp_path / "a" / "summary.json").read_text())["status"] == "failed"
+    for times in (2, 1):
+        process = started(tmp_path, *options, "ckpt_path=last")
+        for _ in range(times):
+            signal_all(process, signal.SIGINT)
+            time.sleep(0.02)
+        code, text = ended(process)
+        assert code == 130
+        assert json.loads((tmp_path / "a" / "summary.json").read_text())["status"] == "stopped"
+    done = type_in(as_printed(text), tmp_path)
+    assert done.returncode == 0, done.stderr
+    parts = Run(tmp_path / "a")
+    assert parts.theta == whole.theta
+    assert parts.timeless == whole.timeless
+    a, b = checkpoint(whole)["clients"], checkpoint(parts)["clients"]
+    assert all(torch.equal(a[name], b[name]) for name in a)
+
+
 def test_a_killed_process_ends_the_run_in_one_sentence(tmp_path: Path) -> None:
-    process = started(tmp_path)
+    process = started(tmp_path, *TWO, *LONG)
     os.kill(max(processes_of(process.pid)), signal.SIGKILL)
-    assert process.wait(60) == 1
-    assert none_left(process.pid)
-    assert process.stderr is not None
-    assert "\nerror: process 1 of 2 was ended by SIGKILL" in process.stderr.read()
+    code, text = ended(process)
+    assert code == 1
+    assert "\nerror: process 1 of 2 was ended by SIGKILL" in text
     assert json.loads((tmp_path / "a" / "summary.json").read_text())["status"] == "failed"
 
 

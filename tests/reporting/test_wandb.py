@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import struct
 import subprocess
 import sys
@@ -13,10 +14,12 @@ from typing import Any
 import pytest
 from conftest import ROOT, SMALL
 from fabricate import make_sweep
-from lightning import Trainer
+from lightning import LightningModule, Trainer
+from lightning.pytorch.callbacks import Callback
 from omegaconf import OmegaConf
 from wandb.proto.wandb_internal_pb2 import Record
 
+from fedshvr.errors import Stopped
 from fedshvr.reporting.build import report
 from fedshvr.reporting.sweeps import CONFIGS
 from fedshvr.running.run import build
@@ -106,6 +109,21 @@ def test_a_run_ends_with_partition_confusion_matrix_and_class_accuracy(
     assert (files / logged["partition"]["path"]).read_bytes() == (done.folder / "partition.png").read_bytes()
     (run,) = (r.run for r in records(tmp_path / "w") if r.WhichOneof("record_type") == "run")
     assert (run.run_group, run.job_type, run.display_name) == ("digits", "fed_shvr", "fed_shvr-0")
+
+
+def test_a_run_that_is_stopped_has_not_failed(train: Callable[..., Any], tmp_path: Path) -> None:
+    """Its W&B run is closed, with exit code 0."""
+    callback = "+callbacks.stop={_target_:test_wandb.AskToStop}"
+    with pytest.raises(Stopped):
+        train("logger=wandb", *SMALL, callback, folder="w")
+    (end,) = (record.exit for record in ended(tmp_path / "w") if record.HasField("exit"))
+    assert end.exit_code == 0
+    assert json.loads((tmp_path / "w" / "summary.json").read_text())["status"] == "stopped"
+
+
+class AskToStop(Callback):
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def test_the_first_of_two_processes_writes_the_run(cli: Callable[..., Any], tmp_path: Path) -> None:

@@ -1,20 +1,20 @@
 """The model out: what a run leaves as model.safetensors and model.json, and that it loads as what was tested."""
 
 import json
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from conftest import SMALL, Run, enlarge_digits, run_here
-from lightning.pytorch.utilities.exceptions import SIGTERMException
 from safetensors.torch import load_file, save_file
 from torch import nn
 
 from fedshvr import UserError, evaluate, load
 from fedshvr.algorithms.objectives.ladder_net import LadderNet
 from fedshvr.data import sources
-from fedshvr.errors import Diverged
+from fedshvr.errors import Diverged, Stopped
 from fedshvr.models.mlp import MLP
 from fedshvr.rounds.federated import Federated
 from fedshvr.running.loading import make_network
@@ -147,11 +147,11 @@ def test_a_stopped_run_leaves_the_model_of_its_last_whole_round(train: Train, mo
         if module.current_epoch == 1:
             module.server.begin(1, [0])
             module.work([0], False)  # the network holds a client's model now
-            raise SIGTERMException
+            raise Stopped(signal.SIGTERM)
         original(module, batch, batch_idx)
 
     monkeypatch.setattr(Federated, "training_step", stopped)
-    with pytest.raises(SIGTERMException):
+    with pytest.raises(Stopped):
         train(*SMALL)
     folder = whole.folder.parent / "run"
     assert json.loads((folder / "model.json").read_text())["status"] == "stopped"

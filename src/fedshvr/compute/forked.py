@@ -6,13 +6,12 @@ import os
 import pickle
 import signal
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import torch
 from lightning import Trainer
@@ -22,12 +21,12 @@ from lightning.pytorch.strategies.launchers.launcher import _Launcher
 from lightning.pytorch.trainer import call
 from lightning.pytorch.trainer.states import TrainerStatus
 
-from fedshvr.errors import Ended, UserError
+from fedshvr.compute import stopping
+from fedshvr.errors import Ended, Stopped
 
 SOON = 2  # seconds in which the others end by themselves when one has failed
 GRACE = 60  # seconds from the request to stop until a process is killed: W&B may have to send its last data
 TEXT = 20_000  # characters of a traceback: less than a pipe holds
-STOP = (signal.SIGINT, signal.SIGTERM)
 _PR_SET_PDEATHSIG = 1  # of Linux's prctl.h
 
 
@@ -77,11 +76,14 @@ class Launcher(_Launcher):
             context.Process(target=self._work, args=(rank, os.getpid(), writer, *work))
             for rank, (_, writer) in enumerate(pipes)
         ]
-        with master_port(environment.main_port), interrupted_by_sigterm():
+        with master_port(environment.main_port):
             try:
                 for process in self.processes:
                     process.start()
                 self._wait()
+            except Stopped:  # once more, or before there was anything to stop
+                self.kill(signal.SIGKILL)
+                raise
             finally:
                 self._end()
         reports = [reader.recv() for reader, writer in pipes if reader.poll()]
@@ -108,13 +110,14 @@ class Launcher(_Launcher):
                 process.join(max(0, deadline - time.monotonic()))
 
     def _end(self) -> None:
-        """Stop what is still at work; a second Ctrl-C does not wait for it."""
+        """Stop what is still at work."""
         try:
-            self.kill(signal.SIGINT)
+            stopping.call_off(True)
             self._join(GRACE)
         finally:
             self.kill(signal.SIGKILL)
             self._join(GRACE)
+            stopping.call_off(False)
 
     def kill(self, signum: int) -> None:
         for process in self.processes:
@@ -122,17 +125,16 @@ class Launcher(_Launcher):
                 os.kill(process.pid, signum)
 
     def _raise(self, reports: list[Report]) -> None:
-        """The sentence that says most if there is one, else what came first."""
-        sentences = [report for report in reports if isinstance(report.error, (UserError, Ended))]
+        """The sentence that says most if there is one, else what came first; a stop only if there is nothing else."""
+        sentences = [report for report in reports if stopping.said(report.error)]
         if sentences:
             raise max(sentences, key=lambda report: len(str(report.error))).error
         codes = [process.exitcode or 0 for process in self.processes]
         for rank in self.killed:
             name = signal.Signals(-codes[rank]).name
             raise Ended(f"process {rank} of {len(codes)} was ended by {name}; trainer.devices=1 needs less memory")
-        if reports:
-            first = min(reports, key=lambda report: report.seconds)
-            raise first.error from RuntimeError(first.text)
+        for report in sorted(reports, key=lambda report: (isinstance(report.error, Stopped), report.seconds)):
+            raise report.error from (None if isinstance(report.error, Stopped) else RuntimeError(report.text))
         if any(codes):
             raise RuntimeError(f"the processes ended with {codes}")
 
@@ -143,16 +145,11 @@ class Launcher(_Launcher):
         end_with(parent)
         os.environ["LOCAL_RANK"] = str(rank)
         torch.set_num_threads(self.strategy.threads)
-        # Lightning's own handler of SIGTERM would broadcast in the middle of another collective operation
-        trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
-        for signum in STOP:
-            signal.signal(signum, stop)
+        stopping.hear_for_all()
         try:
-            try:
-                function(*args, **kwargs)
-            finally:
-                ignore_stops()  # one that came while gloo waited is raised here
-        except BaseException as error:
+            function(*args, **kwargs)
+        except BaseException as raised:
+            error = stopping.of_a_stop(raised)
             report.send(Report(time.monotonic(), portable(error), traceback.format_exc()[-TEXT:]))
             call._interrupt(trainer, error)
             sys.exit(1)
@@ -163,18 +160,6 @@ def end_with(parent: int) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
-
-
-def ignore_stops() -> None:
-    """By a handler that does nothing: of a signal that has come already, Python complains if it is SIG_IGN."""
-    for signum in STOP:
-        signal.signal(signum, lambda signum, frame: None)
-
-
-def stop(signum: int, frame: Any) -> NoReturn:
-    """Once: the terminal and the parent may both send a signal."""
-    ignore_stops()
-    raise KeyboardInterrupt
 
 
 def portable(error: BaseException) -> BaseException:
@@ -197,16 +182,3 @@ def master_port(port: int) -> Iterator[None]:
             del os.environ["MASTER_PORT"]
         else:
             os.environ["MASTER_PORT"] = before
-
-
-@contextmanager
-def interrupted_by_sigterm() -> Iterator[None]:
-    """SIGTERM as Ctrl-C, where signals can be handled."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from fedshvr.errors import Stopped, check
 from fedshvr.reporting.archive import add_archived
 from fedshvr.reporting.collect import Run, collect
 from fedshvr.reporting.items import Table
@@ -84,7 +85,8 @@ def cpu_seconds(whole: Where, scale: str, rounds: int, train: list[str]) -> floa
     with tempfile.TemporaryDirectory() as folder:
         options = [*names, f"scale={scale}", f"rounds={rounds}", *same, *train, f"hydra.run.dir={folder}"]
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, "src/train.py", *options], check=True, stdout=subprocess.DEVNULL)
+        command = [sys.executable, "src/train.py", *options]
+        check(called(command, subprocess.DEVNULL) == 0, f"{shlex.join(command)}: failed, it cannot be timed")
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
@@ -136,8 +138,21 @@ def reproduce(scale: str, logs: Path, results: Path, train: list[str]) -> int:
             now = remaining(scale, known_runs(logs, results), known)
             print(f"{progress(first, now, time.time() - started)}: {step.command}", flush=True)
             _, script, *options = shlex.split(step.command)
-            failed += subprocess.run([sys.executable, script, *options, *train]).returncode != 0
+            failed += called([sys.executable, script, *options, *train]) != 0
     return failed
+
+
+def called(command: list[str], output: int | None = None) -> int:
+    """The exit code of a command; a stop of this process is passed on, and the command may end as it does."""
+    process = subprocess.Popen(command, stdout=output)
+    try:
+        return process.wait()
+    except Stopped:
+        process.terminate()  # also after Ctrl-C, which it may have had from the terminal: SIGTERM does not count twice
+        process.wait()
+        raise
+    finally:
+        process.kill()
 
 
 def progress(first: list[float | None], now: list[float | None], spent: float) -> str:

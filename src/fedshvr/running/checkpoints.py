@@ -13,7 +13,10 @@ from lightning.fabric.plugins import CheckpointIO
 from lightning.pytorch.callbacks import Checkpoint
 from torch import Tensor
 
+from fedshvr.compute import stopping
 from fedshvr.errors import UserError
+from fedshvr.rounds.federated import Federated
+from fedshvr.rounds.reduce import over_ranks
 
 LAST, BEFORE = "last.ckpt", "before_last.ckpt"
 DIGEST = "sha256"
@@ -24,16 +27,38 @@ class Damaged(Exception):
 
 
 class EachRound(Checkpoint):
-    """Saves last.ckpt every so many rounds, and at the end.
+    """Saves last.ckpt every so many rounds, and at the end; looks between blocks of local steps whether to stop.
 
+    A round that is broken off is made again when the run goes on. Where rounds before it are not saved yet
+    (checkpoint_every), it is finished instead, and then all are.
     Lightning's own ModelCheckpoint(save_top_k=0, save_last=True) saves nothing before the end since 2.6.
     """
 
     def __init__(self, folder: Path, every: int) -> None:
         self.path, self.every, self.saved = folder / LAST, every, 0
 
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        assert isinstance(pl_module, Federated)
+        if trainer.ckpt_path and Path(trainer.ckpt_path) == self.path:
+            self.saved = trainer.current_epoch
+        show = pl_module.bench.progress
+
+        def look_and_show(client: int, step: int) -> None:
+            self.look(trainer)
+            show(client, step)
+
+        pl_module.bench.progress = look_and_show
+        if pl_module.tutor:
+            pl_module.tutor.bench.progress = lambda client, step: self.look(trainer)
+
+    def on_train_batch_start(self, trainer: Trainer, *_: Any) -> None:
+        self.look(trainer)
+
+    def look(self, trainer: Trainer) -> None:
+        stopping.look(ready=self.saved == trainer.current_epoch)
+
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if (trainer.current_epoch + 1) % self.every == 0:
+        if (trainer.current_epoch + 1) % self.every == 0 or any_asked(trainer, pl_module.device):
             self.save(trainer, trainer.current_epoch + 1)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -41,8 +66,13 @@ class EachRound(Checkpoint):
             self.save(trainer, trainer.current_epoch)
 
     def save(self, trainer: Trainer, rounds: int) -> None:
-        self.saved = rounds
         trainer.save_checkpoint(self.path)
+        self.saved = rounds
+
+
+def any_asked(trainer: Trainer, device: torch.device) -> bool:
+    """Whether a process was asked to stop: all must agree, because all take part in a checkpoint."""
+    return bool(over_ranks(torch.tensor([float(stopping.asked() > 0)], device=device), trainer).item())
 
 
 class Checkpoints(CheckpointIO):

@@ -15,8 +15,9 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from fedshvr.errors import Ended, UserError, no_option
+from fedshvr.errors import Ended, Stopped, UserError, no_option
 from fedshvr.running.schema import resolved
+from fedshvr.running.stopped import end, note_folder, that_goes_on, this_command
 
 FULL_ERROR = "HYDRA_FULL_ERROR"  # Hydra's: 1 asks for tracebacks
 
@@ -25,18 +26,42 @@ def job(cfg: DictConfig, tracebacks: bool) -> float | None:
     """What Hydra calls: the run, or the sentence that says why there is none."""
     if not tracebacks:
         os.environ.pop(FULL_ERROR, None)  # set by who started Hydra, to be handed its errors
+    alone, folder = HydraConfig.get().mode == RunMode.RUN, Path(HydraConfig.get().runtime.output_dir)
     try:
-        if HydraConfig.get().mode == RunMode.RUN:
+        if alone:
             resolved(cfg)
-        from fedshvr.running.run import run  # importing torch takes seconds
+        from fedshvr.running.run import rank_zero, run  # importing torch takes seconds
 
+        if alone and not cfg.dry_run and rank_zero():
+            note_folder(sys.argv[1:], folder)
         return run(cfg)
     except (UserError, Ended) as error:
         if tracebacks:
             raise
         with suppress(OSError):  # there is something in it
-            Path(HydraConfig.get().runtime.output_dir).rmdir()
+            folder.rmdir()
         refuse(error)
+    except Stopped as stopped:
+        with suppress(OSError):
+            folder.rmdir()
+        if not alone:
+            raise  # the sweep ends
+        end_run(stopped, folder, cfg)
+
+
+def end_run(stopped: Stopped, folder: Path, cfg: DictConfig) -> NoReturn:
+    """Of several ranks the first says it for all."""
+    from fedshvr.running.run import rank_zero
+
+    said = f"{stopped} after {rounds_of(folder)} of {cfg.rounds} rounds"
+    instead = that_goes_on(folder, cfg.ckpt_path) if folder.is_dir() and not cfg.dry_run else []
+    end(stopped, said, this_command(*instead) if rank_zero() else None)
+
+
+def rounds_of(folder: Path) -> int:
+    """The whole rounds of a run."""
+    path = folder / "metrics.csv"
+    return max(0, path.read_text().count("\n") - 1) if path.is_file() else 0
 
 
 def refuse(error: Exception) -> NoReturn:

@@ -10,6 +10,7 @@ from lightning import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 
+from fedshvr.compute.stopping import at_once
 from fedshvr.rounds.federated import Federated
 from fedshvr.running.folder import RunFolder, write_atomically
 from fedshvr.running.loading import CARD, TENSORS
@@ -25,7 +26,8 @@ class Export(Callback):
         self.write(trainer, pl_module)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        self.write(trainer, pl_module)
+        if not at_once(exception):
+            self.write(trainer, pl_module)
 
     def write(self, trainer: Trainer, module: LightningModule) -> None:
         """Not for a failed run, and not in the process from which those that train were forked: it has no model."""

@@ -15,10 +15,11 @@ from typing import Any
 import torch
 from lightning import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback
-from lightning.pytorch.utilities.exceptions import SIGTERMException
 from omegaconf import OmegaConf
 
+from fedshvr.compute.stopping import at_once, of_a_stop
 from fedshvr.data.holdings import Federation
+from fedshvr.errors import Stopped
 from fedshvr.federation import partition
 from fedshvr.rounds.federated import CLIENT_ACCURACY, Federated
 from fedshvr.running.moved import root_of_today
@@ -186,7 +187,7 @@ class RunFolder(Callback):
             file.write(",".join(self.rows[-1].values()) + "\n")
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self.status = "stopped" if trainer.interrupted else "finished"
+        self.status = "finished"
         if self.drawing:  # W&B's callback comes after this one and wants the figure
             self.drawing.join()
 
@@ -195,10 +196,11 @@ class RunFolder(Callback):
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """In the process that trains, and in the one that it was forked from, which knows what the cause was."""
-        self.status = "stopped" if isinstance(exception, (KeyboardInterrupt, SIGTERMException)) else "failed"
-        if self.here:
+        cause = exception if trainer.world_size == 1 else of_a_stop(exception)
+        self.status = "stopped" if isinstance(cause, (KeyboardInterrupt, Stopped)) else "failed"
+        if self.here and not at_once(cause):
             self.finish()
-        else:
+        elif trainer.is_global_zero:
             write_end(self.folder, self.config, status=self.status)
 
     def finish(self) -> None:

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import signal
 import sys
 import traceback
 import warnings
@@ -17,9 +18,11 @@ from hydra.conf import HydraConf
 from hydra.types import RunMode
 from lightning import Trainer
 from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.strategies.launchers import _SubprocessScriptLauncher
 from omegaconf import DictConfig
 
 from fedshvr.compute.cpu import keep_freed_memory
+from fedshvr.compute.stopping import asked, heeded, look, of_a_stop, patient
 from fedshvr.compute.streams import stream_seed
 from fedshvr.data.augment import Augment, check_views
 from fedshvr.data.holdings import Federation
@@ -66,8 +69,14 @@ def run(cfg: DictConfig, folder: Path | None = None) -> float | None:
     """Train and return the last accuracy (`folder.score`); raises UserError for bad input, Diverged for a lost run.
 
     Within a Hydra job the folder is Hydra's. A job of a sweep that has finished before is skipped, one that was broken
-    off goes on, and one that fails leaves its reason in summary.json without stopping the others.
+    off goes on, and one that fails leaves its reason in summary.json without stopping the others. Stopped is for all.
     """
+    with heeded():
+        look(ready=True)
+        return _heeding(cfg, folder)
+
+
+def _heeding(cfg: DictConfig, folder: Path | None) -> float | None:
     quiet()
     keep_freed_memory()
     torch.set_num_threads(1)  # threads of OpenMP that are there before a fork would be missing after it
@@ -128,12 +137,24 @@ def _run(cfg: DictConfig, config: dict[str, Any], hydra: HydraConf | None, ckpt_
     _show_plan(folder, federation, module, cfg.seed, layout)
     with trainer.precision_plugin.tensor_init_context():
         federation.cast(torch.get_default_dtype())
-    trainer.fit(module, ckpt_path=resume, weights_only=True)
+    fit(trainer, module, resume)
     if not trainer.is_global_zero:
         return None
     summary = json.loads((folder / "summary.json").read_text())  # the processes that trained may have been others
     print(closing_table(folder, summary), flush=True)
     return score(summary)
+
+
+def fit(trainer: Trainer, module: Federated, resume: str | None) -> None:
+    """Lightning's fit, which stops on request (EachRound), not as Lightning does: that would be within collectives."""
+    trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
+    try:
+        with patient():
+            trainer.fit(module, ckpt_path=resume, weights_only=True)
+    except BaseException as error:
+        if isinstance(trainer.strategy.launcher, _SubprocessScriptLauncher) and asked():
+            trainer.strategy.launcher.kill(signal.SIGTERM)  # who started them was asked, not they
+        raise (error if trainer.world_size == 1 else of_a_stop(error)) from error.__cause__
 
 
 def _show_plan(folder: Path, federation: Federation, module: Federated, seed: int, layout: Layout) -> None:

@@ -11,6 +11,7 @@ from lightning.pytorch.loggers import WandbLogger
 from lightning.pytorch.loggers.logger import rank_zero_experiment
 from torch import Tensor
 
+from fedshvr.errors import Stopped
 from fedshvr.rounds.federated import Federated
 from fedshvr.running.wandb_mode import mode, silent
 
@@ -87,6 +88,12 @@ class RunEnd(Callback):
         media = media_of(confusion(pl_module, len(classes)), classes, self.partition)
         for logger in loggers:
             logger.experiment.log(media)
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Lightning would tell W&B that a run that was stopped has failed."""
+        for logger in trainer.loggers if isinstance(exception, Stopped) else ():
+            if isinstance(logger, RunLogger):
+                logger.finalize("stopped")
 
 
 @torch.no_grad()
