@@ -11,6 +11,7 @@ from fedshvr.algorithms.aggregation import Average
 from fedshvr.algorithms.corrections import Correction
 from fedshvr.algorithms.objectives.base import Objective
 from fedshvr.algorithms.objectives.batch import Batch, Network, Parts, State
+from fedshvr.algorithms.privacy import Privacy
 from fedshvr.data.augment import Augment
 from fedshvr.data.holdings import Federation
 from fedshvr.data.sources import ImageData
@@ -66,6 +67,7 @@ def solve(
     eta: float = 0.05,
     momentum: float = 0.0,
     weighting: str = "samples",
+    privacy: Privacy | None = None,
     **options: object,
 ) -> Federated:
     """The orchestrator after this many rounds from x = 0, in float64."""
@@ -73,7 +75,7 @@ def solve(
     module = Federated(
         Parabola(),
         federation(a, b, tau, local, weighting),
-        Method(Quadratic(), correction, aggregation, local),
+        Method(Quadratic(), correction, aggregation, local, privacy or Privacy()),
         {"clean": Augment(), "weak": Augment()},
         **grouped(optimizer=lambda params: torch.optim.SGD(params, lr=1.0), seed=0, **options),
     )

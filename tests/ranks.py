@@ -28,6 +28,7 @@ VARIANTS = {  # further runs of fed_shvr, by name
     "relabel=epoch": ["algorithm.objective.relabel=epoch", "algorithm.objective.label_view=weak", "client.epochs=2"],
     "unreliable": ["client_dropout=0.3", "stragglers=0.5", "client.epochs=2"],
     "some_labeled": ["partition=some_labeled"],
+    "private": ["privacy=central", "privacy.noise=0.1"],
     "at server": ["partition.labeled_per_client=0", "server_labels=50", "client.epochs=1"],
 }
 

@@ -17,6 +17,7 @@ SOURCES = sorted((ROOT / "src").rglob("*.py"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 OPTIONAL = {
     "datasets",
+    "dp_accounting",
     "timm",
     "onnx",
     "onnxscript",
@@ -66,13 +67,13 @@ def run_digits(code: str, tmp_path: Path, **env: str) -> str:
 
 def test_a_run_with_local_files_imports_no_package_of_other_choices(tmp_path: Path) -> None:
     """torchmetrics, which is Lightning's, imports torchvision if it is there: the next test takes it away."""
-    others = {"wandb", "tensorboard", "mlflow", "optuna", "datasets", "timm", "onnx", "onnxruntime"}
+    others = {"wandb", "tensorboard", "mlflow", "optuna", "datasets", "timm", "onnx", "onnxruntime", "dp_accounting"}
     assert run_digits(f"print('found', *({others!r} & set(sys.modules)))", tmp_path) == "found"
 
 
 def test_a_run_needs_neither_wandb_nor_torchvision(tmp_path: Path) -> None:
     """The same environment without them, as links to all else of it."""
-    hidden = ("wandb", "torchvision", "timm", "datasets", "onnx", "tensorboard", "optuna")
+    hidden = ("wandb", "torchvision", "timm", "datasets", "onnx", "tensorboard", "optuna", "dp_accounting")
     packages = tmp_path / "packages"
     packages.mkdir()
     for path in Path(sysconfig.get_paths()["purelib"]).iterdir():

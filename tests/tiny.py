@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from fedshvr.algorithms.aggregation import Average, Normalized
 from fedshvr.algorithms.corrections import Correction
 from fedshvr.algorithms.objectives.base import Objective
+from fedshvr.algorithms.privacy import Privacy
 from fedshvr.data.augment import Augment, Shift
 from fedshvr.data.holdings import Federation
 from fedshvr.data.randaugment import RandAugment
@@ -71,6 +72,7 @@ def federated(
     data: ImageData | None = None,
     model: nn.Module | None = None,
     local: LocalSGD = LOCAL,
+    privacy: Privacy | None = None,
     **options: object,
 ) -> Federated:
     parts = splits()
@@ -78,7 +80,7 @@ def federated(
     return Federated(
         model or network(),
         federation,
-        Method(objective, correction or Correction(), aggregation or Average(), local),
+        Method(objective, correction or Correction(), aggregation or Average(), local, privacy or Privacy()),
         AUGMENTS,
         **grouped(optimizer=lambda params: torch.optim.SGD(params, lr=1.0), seed=0, **options),
     )

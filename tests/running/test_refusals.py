@@ -145,6 +145,22 @@ WRONG = {  # a command line, or several options of one, and how its sentence beg
     "data.name=imagenet": "data.name=imagenet: must be one of ",
     "data.scaling=raw": "data.scaling=raw: must be one of ",
     "data.download=maybe": "data.download=maybe: must be true or false",
+    # privacy
+    "privacy=local": "privacy=local: must be one of central, none",
+    "privacy=central privacy.clip=0": "privacy.clip=0: must be positive",
+    "privacy=central privacy.clip=long": "privacy.clip=long: must be a finite number",
+    "privacy=central privacy.noise=-1": "privacy.noise=-1: must be at least 0",
+    "privacy=central privacy.delta=1": "privacy.delta=1: must be above 0 and below 1",
+    "privacy=central algorithm/aggregation=median": "privacy=central: Median is no sum of the clients' moves",
+    "privacy=central algorithm/aggregation=trimmed_mean": "privacy=central: TrimmedMean is no sum of ",
+    "privacy=central algorithm=grouping": "privacy=central: Grouped is no sum of the clients' moves",
+    "privacy=central algorithm=fedmatch": "privacy=central: the clients of FedMatch see each other's models",
+    "privacy=central algorithm.correction.option=I": "algorithm.correction.option=I: must be II with privacy=central",
+    "privacy=central algorithm=fed_ladder": "privacy=central: the network has batch statistics",
+    "privacy=central algorithm=fed_ladder buffers=local": "privacy=central: the network has batch statistics",
+    "privacy=central stragglers=0.5": "stragglers=0.5: must be 0 with privacy=central",
+    "privacy=central algorithm=fed_shvr algorithm/aggregation=average partition=dirichlet":
+        "privacy=central: with ",
     # Lightning's
     "trainer.devices=0": "trainer.devices=0: on the CPU it must be auto or a number of processes, at least 1",
     "trainer.devices=11": "trainer.devices=11: must be at most 10 in all, one process for each client",
@@ -246,7 +262,7 @@ def test_every_choice_of_every_group_is_of_the_declared_types() -> None:
     from fedshvr.running.parts import check_part
 
     given = {"model": {"input_shape", "classes"}, "partition": {"y"}, "server": {"params"}}
-    parts = {"partition", "augment", "augment_strong", "model", "client", "server", "ramp", "trainer"}
+    parts = {"partition", "augment", "augment_strong", "model", "client", "server", "ramp", "trainer", "privacy"}
     parts |= {"algorithm/objective", "algorithm/correction", "algorithm/aggregation"}
     for group in sorted(parts):
         for path in sorted((CONFIGS / group).glob("*.yaml")):

@@ -5,9 +5,11 @@ from collections.abc import Callable
 
 import pytest
 from conftest import SMALL, compose_train
+from omegaconf import OmegaConf
 
 from fedshvr.errors import UserError
-from fedshvr.running.same_run import mathematics
+from fedshvr.running.moved import ADDED
+from fedshvr.running.same_run import SameRun, mathematics
 
 
 @pytest.mark.parametrize(
@@ -42,3 +44,12 @@ def test_every_root_option_is_one_or_the_other() -> None:
     assert names == {"new", "client", "trainer"}
     config = compose_train()
     assert config.resume_anyway is False
+
+
+def test_a_checkpoint_from_before_an_option_had_its_default() -> None:
+    now = OmegaConf.to_container(compose_train("logger=csv"), resolve=False)
+    before = mathematics({name: value for name, value in now.items() if name not in ADDED})
+    assert set(mathematics(now)) - set(before) >= {"privacy._target_", "client_dropout"}
+    SameRun(now, anyway=False).on_load_checkpoint(None, None, {"settings": before})
+    with pytest.raises(UserError, match=r"has stragglers=0.0, this run has stragglers=0.5"):
+        SameRun(now | {"stragglers": 0.5}, anyway=False).on_load_checkpoint(None, None, {"settings": before})

@@ -56,6 +56,7 @@ def fingerprint(server: Server, federation: Federation, client_state: str) -> di
         "parameters": len(server.theta),
         "partition_sha256": federation.sha256,
         "client_state": "disk" if client_state == "disk" else "memory",
+        "privacy": str(server.release) if server.release else None,  # none before 0.3.0
         **{name: type(part).__name__ for name, part in parts.items()},
     }
 

@@ -48,6 +48,7 @@ class Client(LightningModule):
         tau = torch.tensor(broadcast.tau, dtype=theta_k.dtype, device=theta_k.device)[:, None]
         metrics = trace.sum(0, dtype=wide(theta_k.device)) / tau
         finite = trace[:, :, 0].isfinite().long().cumprod(0).sum(0)
+        bench.method.privacy.clip_(theta_k, broadcast.theta)
         change = self.remember(broadcast, theta_k, tau)
         del self.bench
         return Update(self.index, broadcast.tau, self.omega, theta_k, buffers, change, metrics, finite)

@@ -102,9 +102,7 @@ class Federated(LightningModule):
 
     def cohort(self, round: int) -> list[int]:
         """The clients of this round, the same on every rank."""
-        plan, epoch = self.plan, round * self.method.local.epochs
-        able = plan.able if self.method.objective.learns_unlabeled(epoch) else plan.with_labels
-        return self.cohorts.draw(able, round)
+        return self.cohorts.draw(self.server.able(round), round)
 
     def training_step(self, batch: Any, batch_idx: int) -> None:
         started, round, server, objective = time.perf_counter(), self.current_epoch, self.server, self.method.objective
@@ -175,6 +173,7 @@ class Federated(LightningModule):
             "bytes_down": int(down),
             "seconds": time.perf_counter() - started,
             **({"train_label_cost": label_cost, "pseudo_labels": count} if objective.pseudo_labels else {}),
+            **({"epsilon": server.release.epsilon(server.round)} if server.release else {}),
         } | measured
 
     # ---- evaluation, loaders, checkpoints ----------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """What a federation is told, in groups that belong together."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from math import inf
 from typing import Any
 
@@ -11,6 +11,7 @@ from torch import nn
 from fedshvr.algorithms.aggregation import Average
 from fedshvr.algorithms.corrections import Correction
 from fedshvr.algorithms.objectives.base import Objective
+from fedshvr.algorithms.privacy import Privacy
 from fedshvr.compute.engine import ENGINES
 from fedshvr.compute.memory import PLACES
 from fedshvr.errors import check
@@ -23,12 +24,16 @@ EVALUATE = ("theta", "ema")
 
 @dataclass(frozen=True)
 class Method:
-    """The algorithm: what a client minimises, how its gradient is corrected, how models become one; its local SGD."""
+    """The algorithm: what a client minimises, how its gradient is corrected, how models become one; its local SGD.
+
+    And how much of one client the result may show.
+    """
 
     objective: Objective
     correction: Correction
     aggregation: Average
     local: LocalSGD
+    privacy: Privacy = field(default_factory=Privacy)
 
     def __post_init__(self) -> None:
         name = type(self.correction).__name__
@@ -41,6 +46,7 @@ class Method:
             f"algorithm/aggregation: grouping starts clients from different models, but {name} "
             "compares their moves from one; use algorithm/correction=none or proximal",
         )
+        self.privacy.check_method(self.objective, self.correction, self.aggregation)
 
     def begin_round(self, round: int) -> None:
         """alpha0 and the phase of the objective follow from the round alone."""

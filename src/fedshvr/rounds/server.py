@@ -19,6 +19,7 @@ from fedshvr.federation.cohort import Cohorts
 from fedshvr.federation.plan import Plan
 from fedshvr.rounds.messages import Broadcast, Labeled, Update, nbytes
 from fedshvr.rounds.options import Method, ServerRule
+from fedshvr.rounds.private import Release, check_private
 from fedshvr.rounds.reduce import Steps
 
 
@@ -43,6 +44,15 @@ class Server(nn.Module):
         self.register_buffer("done", torch.zeros(plan.clients, dtype=torch.long))
         self.register_buffer("group_models", theta.repeat(method.aggregation.groups, 1))
         self.set_steps(plan.tau)
+        self.release: Release | None = None
+        if method.privacy.private:
+            check_private(method, plan, cohorts, len(buffers))
+            self.release = Release(method, plan, cohorts, self.able)
+
+    def able(self, round: int) -> list[int]:
+        """The clients of whom this round's are drawn."""
+        learns = self.method.objective.learns_unlabeled(round * self.method.local.epochs)
+        return self.plan.able if learns else self.plan.with_labels
 
     def set_steps(self, tau: list[int]) -> None:
         """tau_k and a_k from this round on."""
@@ -59,11 +69,12 @@ class Server(nn.Module):
         if tau is not self.tau:
             self.set_steps(tau)
         self.round, self.clients, self.sent = round, clients, self.theta.detach().clone()
-        omega, assign = plan.omega[clients], partial(self.method.aggregation.assign, plan.clients, seed)
-        weights = omega / omega.sum()
-        self.weight = dict(zip(clients, weights.tolist(), strict=True))
-        cohort = Cohort(clients, weights, self.effective[clients], torch.tensor(tau)[clients], assign(round))
+        assign = partial(self.method.aggregation.assign, plan.clients, seed)
+        cohort = self._weighed(clients, assign(round))
+        self.weight = dict(zip(clients, cohort.weights.tolist(), strict=True))
         self.method.aggregation.begin(cohort, self.sent)
+        if self.release:
+            self.release.begin(self.method.aggregation, self._weighed(self.able(round), []))
         self.group_of = assign(round - 1) if round else []  # from the second round on clients start from their group's
 
         zeros = partial(torch.zeros, device=self.theta.device)
@@ -73,6 +84,12 @@ class Server(nn.Module):
         self.labels = zeros(4, dtype=wide(self.theta.device))  # right labels, all of them, their cost, their movement
         self.traffic = zeros(2, dtype=wide(self.theta.device))  # bytes from the clients, bytes to them
         self.made: list[Steps] = []
+
+    def _weighed(self, clients: list[int], group_of: list[int]) -> Cohort:
+        """These clients with the weights that they have among themselves."""
+        omega = self.plan.omega[clients]
+        tau = torch.tensor(self.tau)[clients]
+        return Cohort(clients, omega / omega.sum(), self.effective[clients], tau, group_of)
 
     def broadcast(self, clients: list[int]) -> Broadcast:
         """What these clients are given: theta, or their group's model."""
@@ -120,7 +137,10 @@ class Server(nn.Module):
     def close(self, step: Callable[[], object]) -> Tensor:
         """theta' = theta - direction by the server optimiser, c' = c + change. Returns the theta that was sent."""
         self.method.aggregation.renew(self.group_models)
-        self.theta.grad = self.method.aggregation.finish().to(self.theta.dtype)
+        direction = self.method.aggregation.finish()
+        if self.release:
+            self.release.add_noise(direction, self.change, self.round)
+        self.theta.grad = direction.to(self.theta.dtype)
         step()
         if self.c is not None:
             self.c += self.change

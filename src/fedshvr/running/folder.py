@@ -8,6 +8,7 @@ import resource
 import sys
 import time
 from importlib.metadata import version
+from math import isfinite
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -218,6 +219,7 @@ class RunFolder(Callback):
             "best_test_acc": max(accuracy) if accuracy else None,  # of no use for a choice: that is validation's
             **(self._validated(rows) if len(self.federation.held_out) else {}),
             **last_of(rows[-1:], CLIENT_ACCURACY),
+            **{k: v if isfinite(v) else None for k, v in last_of(self.rows[-1:], ("epsilon",)).items()},
             **sums_of(self.rows, ("bytes_up", "bytes_down")),
             "rounds": len(self.rows),
             "seconds": seconds,
@@ -280,6 +282,9 @@ def closing_table(folder: Path, summary: dict[str, Any]) -> str:
         rows["over clients"] = f"{mean} (worst tenth {worst}, standard deviation {std})"
     if "bytes_up" in summary:
         rows["traffic"] = f"{summary['bytes_up'] / 1e6:.1f} MB up, {summary['bytes_down'] / 1e6:.1f} MB down"
+    if "epsilon" in summary:
+        spent = "no promise without noise" if summary["epsilon"] is None else f"epsilon {summary['epsilon']:.2f}"
+        rows["privacy"] = f"{spent} at delta {summary['config']['privacy']['delta']:g}"
     with (folder / "metrics.csv").open(newline="") as file:
         right = [row["pseudo_label_acc"] for row in csv.DictReader(file)][-1:]
     if right and right[0] != "nan":

@@ -188,7 +188,7 @@ def build(cfg: DictConfig) -> tuple[Federation, Federated]:
     network = make("model", cfg.model, input_shape=tuple(images.x.shape[1:]), classes=len(images.classes))
     check_logits(network, images.x[:2], len(images.classes))
     parts = {name: make(f"algorithm.{name}", cfg.algorithm[name]) for name in ("correction", "aggregation")}
-    method = Method(objective, local=local, **parts)
+    method = Method(objective, local=local, privacy=make("privacy", cfg.privacy), **parts)
     names = [f.name for kind in (Cohorts, ServerRule, Compute, Measures) for f in fields(kind) if f.name != "optimizer"]
     options = grouped(optimizer=make_optimizer(cfg.server), **{name: cfg[name] for name in names})
     module = Federated(network, federation, method, augments, **options)

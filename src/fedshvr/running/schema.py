@@ -41,6 +41,7 @@ class Root(Groups):
     server: Part
     ramp: Part
     algorithm: Algorithm
+    privacy: Part
     trainer: Part
     seed: int
     rounds: Annotated[int, Least(1)]
