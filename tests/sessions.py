@@ -22,7 +22,7 @@ def processes_of(session: int) -> list[int]:
     return found
 
 
-def none_left(session: int, seconds: float = 20) -> bool:
+def none_left(session: int, seconds: float = 60) -> bool:
     deadline = time.monotonic() + seconds
     while processes_of(session) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -54,7 +54,7 @@ def rows(folder: Path, pattern: str = "a") -> int:
 
 def after_rounds(process: subprocess.Popen, folder: Path, pattern: str = "a", rounds: int = 2) -> None:
     """Wait until the run has made so many more rounds."""
-    before, deadline = rows(folder, pattern), time.monotonic() + 120
+    before, deadline = rows(folder, pattern), time.monotonic() + 300
     while rows(folder, pattern) < before + rounds:
         assert time.monotonic() < deadline
         assert process.poll() is None, process.stderr.read() if process.stderr else ""
@@ -68,7 +68,7 @@ def started(folder: Path, *options: str, rounds: int = 2, **variables: str) -> s
     return process
 
 
-def ended(process: subprocess.Popen, seconds: float = 60) -> tuple[int, str]:
+def ended(process: subprocess.Popen, seconds: float = 300) -> tuple[int, str]:
     """The exit code and what it said, when it and all its processes have ended."""
     text = process.communicate(timeout=seconds)[1]
     assert none_left(process.pid)

@@ -31,7 +31,7 @@ def train() -> None:
         )
         sys.exit(2)
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra hands its errors on instead of printing them
-    sys.argv += started_again(arguments)
+    sys.argv[1:] = started_again(arguments)
     try:
         with stops():
             _train()

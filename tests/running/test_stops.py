@@ -15,7 +15,7 @@ from sessions import after_rounds, as_printed, begun, ended, processes_of, type_
 from fedshvr.compute import stopping
 from fedshvr.errors import Stopped
 from fedshvr.rounds.client import Client
-from fedshvr.running.stopped import option
+from fedshvr.running.stopped import option, replaced
 
 LONG = [*QUICK, *SMALL, "rounds=30", "client.epochs=4"]
 
@@ -102,6 +102,18 @@ def test_an_option_for_hydra(value: str) -> None:
     assert parsed.value() == value
 
 
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        (["rounds=3", "ckpt_path=x", "--config-dir", "my"], ["rounds=3", "NEW", "--config-dir", "my"]),
+        (["--config-dir", "my", "++hydra.run.dir=y", "seed=1"], ["--config-dir", "my", "seed=1", "NEW"]),
+        ([], ["NEW"]),
+    ],
+)
+def test_options_stay_in_one_place(typed: list[str], expected: list[str]) -> None:
+    assert replaced(typed, ["NEW"]) == expected
+
+
 def test_the_printed_command_goes_on(train: Callable[..., Run], tmp_path: Path) -> None:
     """Whatever needs quotes, and from wherever: the folder's name has a blank and a comma, a tag too."""
     options = [*LONG, "tags=['a b','c']"]
@@ -167,7 +179,7 @@ def test_slurm_starts_the_job_again_and_it_goes_on(train: Callable[..., Run], tm
     (folder,) = tmp_path.glob("logs/runs/digits/fed_shvr/*")
     assert not list(folder.glob("hpc_ckpt*"))  # Lightning's, of half a round
     again = begun(tmp_path, *command(*LONG), **slurm, SLURM_RESTART_COUNT="1")
-    code, text = ended(again, 120)
+    code, text = ended(again)
     assert code == 0
     assert f"job 4711 was started again: going on in {folder}\n" in text
     assert list(tmp_path.glob("logs/runs/digits/fed_shvr/*")) == [folder]

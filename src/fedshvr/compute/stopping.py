@@ -71,10 +71,13 @@ def at_once(error: BaseException) -> bool:
 @contextmanager
 def heeded() -> Iterator[None]:
     """Signals raise Stopped, or are noted while this process is patient; those that others handle are left to them."""
-    if _state["heeding"] or threading.current_thread() is not threading.main_thread():
+    if _state["heeding"]:
         yield
         return
     _asked[:] = b"\0\0"
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     before = {s: signal.signal(s, _hear) for s in signals() if signal.getsignal(s) in UNHANDLED}
     _state.update(heeding=True, heard=False)
     try:
@@ -108,7 +111,8 @@ def _hear(signum: int, frame: Any) -> None:
 def hear_for_all() -> None:
     """In a forked process: a signal is a word to all of them. The one they were forked from counts Ctrl-C."""
     for signum in signals():
-        signal.signal(signum, lambda signum, frame: ask(signum))
+        if signal.getsignal(signum) in (*UNHANDLED, _hear):
+            signal.signal(signum, lambda signum, frame: ask(signum))
 
 
 def be_deaf() -> None:

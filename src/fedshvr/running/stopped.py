@@ -1,11 +1,12 @@
 """The end of a command that was stopped: how to go on, and SLURM, which goes on by itself. No heavy imports."""
 
-import json
+import hashlib
 import os
 import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -17,7 +18,7 @@ from fedshvr.errors import Stopped
 OWN = re.compile(r"\+*(hydra\.run\.dir|ckpt_path)=")  # what the command that goes on says anew
 PLAIN = re.compile(r"[\w./:@%~-]+")  # needs no quotes in Hydra's grammar
 PROGRAM = sys.orig_argv[: len(sys.orig_argv) - len(sys.argv[1:])]  # now, before anything is added to sys.argv
-JOBS = Path("logs", "slurm")  # the folders of SLURM jobs, should they be started again
+JOBS = Path("logs", "slurm")  # which folders the runs of a job have, should it be started again
 
 
 def end(stopped: Stopped, said: str, command: str | None) -> NoReturn:
@@ -32,8 +33,14 @@ def end(stopped: Stopped, said: str, command: str | None) -> NoReturn:
 
 def this_command(*instead: str) -> str:
     """What the user has typed, for a shell; with these options instead of the same ones of theirs, if any are given."""
-    kept = [argument for argument in sys.argv[1:] if not (instead and OWN.match(argument))]
-    return shlex.join([*PROGRAM, *kept, *instead])
+    return shlex.join([*PROGRAM, *(replaced(sys.argv[1:], instead) if instead else sys.argv[1:])])
+
+
+def replaced(arguments: list[str], instead: Sequence[str]) -> list[str]:
+    """The arguments with these options, beside the others: Hydra's parser wants all options in one place."""
+    kept = [argument for argument in arguments if not OWN.match(argument)]
+    last = max((i + 1 for i, a in enumerate(kept) if "=" in a and not a.startswith("-")), default=len(kept))
+    return [*kept[:last], *instead, *kept[last:]]
 
 
 def that_goes_on(folder: Path, ckpt_path: str | None) -> list[str]:
@@ -66,23 +73,22 @@ def requeue() -> None:
 def note_folder(arguments: list[str], folder: Path) -> None:
     """A job that SLURM starts again has the same arguments, and by default another folder: the time is in its name."""
     if job := slurm_job():
-        path = JOBS / f"{job}.json"
+        path = noted(job, arguments)
         path.parent.mkdir(parents=True, exist_ok=True)
-        known = json.loads(path.read_text()) if path.is_file() else {}
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        temporary.write_text(json.dumps(known | {shlex.join(arguments): str(folder)}, indent=1))
-        temporary.replace(path)
+        path.write_text(str(folder))
+
+
+def noted(job: str, arguments: list[str]) -> Path:
+    """Where the folder of a command is written down: a job may have several."""
+    return JOBS / job / hashlib.sha256(shlex.join(arguments).encode()).hexdigest()[:16]
 
 
 def started_again(arguments: list[str]) -> list[str]:
-    """The options that continue the run of this command in a SLURM job that was requeued, whoever did it."""
+    """The arguments that continue the run of this command in a SLURM job that was requeued, whoever did it."""
     job = slurm_job()
-    if job is None or int(os.environ.get("SLURM_RESTART_COUNT", "0")) == 0:
-        return []
-    path = JOBS / f"{job}.json"
-    folder = json.loads(path.read_text()).get(shlex.join(arguments)) if path.is_file() else None
-    if folder is None:
-        return []
+    if job is None or int(os.environ.get("SLURM_RESTART_COUNT", "0")) == 0 or not noted(job, arguments).is_file():
+        return arguments
+    folder = Path(noted(job, arguments).read_text())
     print(f"job {job} was started again: going on in {folder}", file=sys.stderr, flush=True)
     given = next((a.partition("=")[2] for a in reversed(arguments) if a.startswith("ckpt_path=")), None)
-    return that_goes_on(Path(folder), given)
+    return replaced(arguments, that_goes_on(folder, given))
