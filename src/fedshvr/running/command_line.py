@@ -4,6 +4,7 @@ import os
 import re
 import sys
 from contextlib import suppress
+from errno import EACCES, EDQUOT, EIO, EISDIR, ENAMETOOLONG, ENOSPC, ENOTDIR, EPERM, EROFS
 from pathlib import Path
 from typing import NoReturn
 
@@ -18,6 +19,7 @@ from omegaconf.errors import OmegaConfBaseException
 from fedshvr.errors import Ended, UserError, no_option
 from fedshvr.running.schema import resolved
 
+REFUSED = (ENOSPC, EDQUOT, EROFS, EACCES, EPERM, ENOTDIR, EISDIR, ENAMETOOLONG, EIO)  # by the file system
 FULL_ERROR = "HYDRA_FULL_ERROR"  # Hydra's: 1 asks for tracebacks
 
 
@@ -31,12 +33,19 @@ def job(cfg: DictConfig, tracebacks: bool) -> float | None:
         from fedshvr.running.run import run  # importing torch takes seconds
 
         return run(cfg)
-    except (UserError, Ended) as error:
-        if tracebacks:
+    except (UserError, Ended, OSError) as error:
+        if tracebacks or not (problem := told(error)):
             raise
         with suppress(OSError):  # there is something in it
             Path(HydraConfig.get().runtime.output_dir).rmdir()
-        refuse(error)
+        refuse(problem)
+
+
+def told(error: Exception) -> Exception | None:
+    """The error that says it in a sentence: for what the file system refuses, the path and its reason."""
+    if not isinstance(error, OSError):
+        return error
+    return Ended(f"{error.filename or 'a file'}: {error.strerror}") if error.errno in REFUSED else None
 
 
 def refuse(error: Exception) -> NoReturn:
@@ -45,7 +54,9 @@ def refuse(error: Exception) -> NoReturn:
 
 
 def refuse_as_hydra(error: Exception, configs: Path, arguments: list[str]) -> NoReturn:
-    """For what Hydra could not compose or run; any other error is raised again."""
+    """For what Hydra could not compose, write or run; any other error is raised again."""
+    if isinstance(error, OSError) and (problem := told(error)):
+        refuse(UserError(f"hydra.run.dir or hydra.sweep.dir: must be a folder that can be written ({problem})"))
     if not isinstance(error, (HydraException, OmegaConfBaseException)):
         raise error
     refuse(UserError(sentence(error, configs, arguments)))
