@@ -3,22 +3,23 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PY     := $(BIN)/python
 READY  := $(VENV)/.ready
+LOCK   ?= requirements.lock
 ARGS   ?=
 SCALE  ?= laptop
 export PATH := $(abspath $(BIN)):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo train test test-all lint report reproduce budget docs bench bench-peers clean
+.PHONY: help setup demo train test test-all lint report reproduce budget docs bench bench-peers audit hashes clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-$(READY): requirements.lock
+$(READY): $(LOCK)
 	python3 -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check -r $(LOCK)
 	@touch $@
 
-setup: $(READY)  ## build .venv from requirements.lock
+setup: $(READY)  ## build .venv from requirements.lock; LOCK=requirements.hashes takes no file with another checksum
 
 demo: setup  ## the main job on the embedded data set (no network)
 	$(PY) src/train.py logger=csv $(ARGS)
@@ -53,6 +54,16 @@ bench: setup  ## speed as a ratio to the bare PyTorch loop
 
 bench-peers: setup  ## the same with Flower and pfl-research, each in its own environment
 	$(PY) benchmarks/peers.py $(ARGS)
+
+audit: setup  ## our code by bandit, and known vulnerabilities of what is pinned, where they can be looked up
+	bandit -q -c pyproject.toml -r src
+	@pip-audit --progress-spinner off --disable-pip --no-deps -r requirements.lock > $(VENV)/audit.txt 2>&1; code=$$?; \
+	if [ $$code -eq 0 ] || grep -q 'known vulnerabilit' $(VENV)/audit.txt; then cat $(VENV)/audit.txt; exit $$code; fi; \
+	echo "known vulnerabilities cannot be looked up from here, the packages were not audited: $$(tail -n 1 $(VENV)/audit.txt)"
+
+hashes: setup  ## requirements.hashes from requirements.lock
+	$(BIN)/pip install --quiet --dry-run --ignore-installed --report $(VENV)/report.json -r requirements.lock
+	$(PY) docs/hashes.py $(VENV)/report.json
 
 clean:  ## remove the environment, caches and logs (not the data cache)
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis logs reports site

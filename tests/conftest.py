@@ -5,12 +5,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from disk import Disk
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
@@ -105,3 +106,17 @@ def cli(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess]:
         return subprocess.run(full, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=300)
 
     return call
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Callable[[int], Disk]]:
+    """disk(300) is a file system of 300 kB."""
+    made: list[Disk] = []
+
+    def make(kilobytes: int) -> Disk:
+        made.append(Disk(tmp_path / f"disk {len(made)}", kilobytes))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.end()

@@ -4,10 +4,11 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import hydra
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from fedshvr.compute.stopping import heeded
 from fedshvr.errors import Stopped, UserError, check
@@ -17,6 +18,21 @@ from fedshvr.running.stopped import end, started_again, this_command
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # read when torch is loaded: threads that wait do not spin
 
 
+@cache
+def fresh(path: str) -> str:
+    """A run folder of its own, also where the clock was set back or two runs begin in the same second."""
+    for name in (path, *(f"{path}_{n}" for n in range(2, 1000))):
+        try:
+            Path(name).mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError:  # Hydra will meet it too
+            return name
+        return name
+    return path
+
+
+OmegaConf.register_new_resolver("fresh", fresh, replace=True)  # of configs/hydra/default.yaml
 TRACEBACKS = os.environ.get("HYDRA_FULL_ERROR") == "1"
 
 

@@ -1,9 +1,12 @@
 """The one kind of error that is the user's to mend: a sentence that names the option, the value and what is valid."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from signal import Signals
 from typing import Any
+
+WHOLE = "what was written before is whole, and ckpt_path=last goes on from the last checkpoint"
 
 
 class UserError(ValueError):
@@ -42,3 +45,16 @@ class Stopped(BaseException):
 
     def __str__(self) -> str:
         return f"stopped by {Signals(self.signum).name}"
+
+
+class Unwritable(Ended):
+    """A file of the run cannot be written: no space left, a quota, a read-only file system."""
+
+
+@contextmanager
+def writing(path: object) -> Iterator[None]:
+    """What goes wrong with a file inside ends the run with its path and the system's reason."""
+    try:
+        yield
+    except OSError as error:
+        raise Unwritable(f"{path}: cannot be written ({error.strerror or error}); {WHOLE}") from error

@@ -1,13 +1,14 @@
 """Both engines make the same model for every named algorithm, also after an evaluation in between."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 import ranks
 import torch
-from conftest import STACKED
+from conftest import ALGORITHMS, STACKED
 from torch import Tensor, nn
 
+from fedshvr.compute import engine
 from fedshvr.compute.engine import rule
 from fedshvr.compute.vector import FlatNet
 from fedshvr.errors import UserError
@@ -20,10 +21,32 @@ MORE = {"fedmatch": ["algorithm.objective.zero_below=0.01"]}  # a model that is 
 @pytest.mark.parametrize("algorithm", STACKED)
 def test_vectorized_is_sequential_after_an_evaluation(algorithm: str) -> None:
     one, many = (
-        ranks.theta(algorithm, 1, f"engine={engine}", *MORE.get(algorithm, []), evaluate=True)
-        for engine in ("sequential", "vectorized")
+        ranks.theta(algorithm, 1, f"engine={name}", *MORE.get(algorithm, []), evaluate=True)
+        for name in ("sequential", "vectorized")
     )
     torch.testing.assert_close(many, one, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("algorithm", STACKED)
+def test_stacks_of_another_size_make_the_same_model(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All clients in one stack, in stacks of two or three, each in a stack of its own."""
+    whole = ranks.theta(algorithm, 1, "engine=vectorized")
+    for size in (1, 3 * whole.nbytes):
+        monkeypatch.setattr(engine, "STACK_BYTES", size)
+        torch.testing.assert_close(ranks.theta(algorithm, 1, "engine=vectorized"), whole, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_another_order_of_the_clients_makes_the_same_model(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def backwards(work: engine.Work, clients: engine.Clients) -> Iterator[object]:
+        called.extend(clients.own[::-1])
+        yield from forwards(work, clients.only(clients.own[::-1]))
+
+    forwards, called = engine.sequential, list[int]()
+    whole = ranks.theta(algorithm, 1, "engine=sequential")
+    monkeypatch.setattr(engine, "sequential", backwards)
+    torch.testing.assert_close(ranks.theta(algorithm, 1, "engine=sequential"), whole, rtol=0, atol=1e-10)
+    assert called[0] > called[1]
 
 
 def test_a_method_that_cannot_be_stacked_is_refused() -> None:
@@ -47,7 +70,7 @@ def conv(norm: str = "group") -> nn.Module:
 
 
 @pytest.mark.parametrize(
-    ("network", "clients", "engine"),
+    ("network", "clients", "chosen"),
     [
         (lambda: MLP((64,), 3, [8], dropout=0.5), 4, "vectorized"),
         (lambda: MLP((64,), 3, [8]), 3, "sequential"),  # too few
@@ -57,10 +80,10 @@ def conv(norm: str = "group") -> nn.Module:
         (Recurrent, 9, "sequential"),  # vmap does not know nn.GRU
     ],
 )
-def test_the_rule_of_auto(network: Callable[[], nn.Module], clients: int, engine: str) -> None:
+def test_the_rule_of_auto(network: Callable[[], nn.Module], clients: int, chosen: str) -> None:
     net = FlatNet(network(), torch.device("cpu"), torch.float32)
     net.probe(torch.randn(2, 1, 16, 16) if "features" in net.names[0] else torch.randn(2, 64))
-    assert rule(net, clients) == engine
+    assert rule(net, clients) == chosen
 
 
 def test_the_default_is_the_rule_and_repeats_its_bits() -> None:

@@ -150,3 +150,20 @@ def test_npm_standing_still_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_pat
     npm_that(monkeypatch, tmp_path, "exec sleep 60")
     with pytest.raises(OSError, match="nothing arrived"):
         fetch.npm_pack("p@1", 10, tmp_path)
+
+
+def test_an_archive_cannot_write_outside_its_folder(tmp_path: Path) -> None:
+    """Names that climb and absolute ones are read in memory by their bare names; links are not followed."""
+    folder = tmp_path / "inside"
+    folder.mkdir()
+    with tarfile.open(folder / "evil.tgz", "w:gz") as archive:
+        for name in ("../../climbed", str(tmp_path / "absolute"), "package/good"):
+            info = tarfile.TarInfo(name)
+            info.size = 4
+            archive.addfile(info, io.BytesIO(b"data"))
+        link = tarfile.TarInfo("package/link")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        archive.addfile(link)
+    assert dict(fetch.unpack(folder / "evil.tgz")) == dict.fromkeys(("climbed", "absolute", "good"), b"data")
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["evil.tgz", "inside"]
+    assert not (tmp_path.parent / "climbed").exists()

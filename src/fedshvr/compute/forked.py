@@ -165,7 +165,7 @@ def end_with(parent: int) -> None:
 def portable(error: BaseException) -> BaseException:
     """The error as another process can have it."""
     try:
-        return pickle.loads(pickle.dumps(error))
+        return pickle.loads(pickle.dumps(error))  # our own bytes  # nosec B301
     except Exception:
         return RuntimeError(f"{type(error).__name__}: {error}")
 

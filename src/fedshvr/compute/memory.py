@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from fedshvr.errors import check
+from fedshvr.errors import check, writing
 
 PLACES = ("device", "cpu", "disk")
 
@@ -61,12 +61,14 @@ class DiskTable(Table):
         self.row_of = {k: i for i, k in enumerate(clients)}
         self.width, self.device, self.dtype = width, device, dtype
         self.bytes = width * dtype.itemsize
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self.file = os.open(path, os.O_RDWR | os.O_CREAT)
+        self.path = path
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self.file = os.open(path, os.O_RDWR | os.O_CREAT)
+            os.truncate(path, 3 * total * self.bytes)
         self.slot = dict.fromkeys(clients, -1)  # -1: never written, zero
         self.committed = [dict(self.slot), dict(self.slot)]  # of the last checkpoint and of the one before
         self.total = total
-        os.truncate(path, 3 * total * self.bytes)
 
     def get(self, clients: list[int]) -> Tensor:
         values = torch.zeros(len(clients), self.width, dtype=self.dtype)
@@ -81,8 +83,9 @@ class DiskTable(Table):
         for k, value in zip(clients, values.cpu(), strict=True):
             self.slot[k] = next(slot for slot in range(3) if all(slot != named[k] for named in self.committed))
             view, done = memoryview(value.contiguous().numpy()).cast("B"), 0
-            while done < self.bytes:
-                done += os.pwrite(self.file, view[done:], self._offset(k) + done)
+            with writing(self.path):
+                while done < self.bytes:
+                    done += os.pwrite(self.file, view[done:], self._offset(k) + done)
 
     def _offset(self, client: int) -> int:
         slot = self.slot[client]
@@ -97,7 +100,8 @@ class DiskTable(Table):
             named[client] = int(saved)
 
     def commit(self) -> None:
-        os.fsync(self.file)
+        with writing(self.path):
+            os.fsync(self.file)
         self.committed = [dict(self.slot), self.committed[0]]
 
     def in_memory(self) -> Tensor | None:

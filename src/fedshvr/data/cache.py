@@ -43,9 +43,12 @@ def read(path: Path, fields: Iterable[str], known: tuple[str, ...] = (), provena
 def write(path: Path, arrays: dict[str, Any], provenance: str = "") -> None:
     """Written beside its place and then moved there: a reader sees a whole file or none."""
     partial = path.with_suffix(".partial")
-    with open(partial, "wb") as file:
-        np.savez(file, digest=np.array(sums(arrays.values())), provenance=np.array(provenance), **arrays)
-    os.replace(partial, path)
+    try:
+        with open(partial, "wb") as file:
+            np.savez(file, digest=np.array(sums(arrays.values())), provenance=np.array(provenance), **arrays)
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 @contextmanager

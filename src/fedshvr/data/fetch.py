@@ -91,11 +91,11 @@ def verify(path: Path, checksum: str) -> None:
 
 
 def unpack(path: Path) -> Iterator[tuple[str, bytes]]:
-    """The files inside a tar archive or a gzip file, by their bare names."""
+    """The files inside a tar archive or a gzip file, by their bare names; read, never written, and no links."""
     if path.name.endswith((".tgz", ".tar.gz")):
         with tarfile.open(path) as archive:
             for member in archive:
-                if file := archive.extractfile(member):
+                if member.isfile() and (file := archive.extractfile(member)):
                     yield Path(member.name).name, file.read()
     else:
         yield path.stem, gzip.decompress(path.read_bytes())

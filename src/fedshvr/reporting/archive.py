@@ -21,6 +21,7 @@ import numpy as np
 from fedshvr.errors import check
 from fedshvr.reporting.collect import OPTIONAL, Collection, Damaged, Run, identity
 from fedshvr.reporting.sweeps import CONFIGS, SCALES, find, override
+from fedshvr.running.files import write_atomically
 
 CURVES = ("test_acc", *OPTIONAL)
 FACTS = ("test_acc", "rounds", "seconds", "processes", "versions", "finished_at", "partition_sha256", "theta_sha256")
@@ -29,8 +30,6 @@ Json = dict[str, Any]
 
 def archive(sweep: str, runs: Iterable[Run], results: Path) -> list[str]:
     """Merge a sweep's finished runs into its files, one a scale; a run that is there already stays as it is."""
-    from fedshvr.running.folder import write_atomically  # torch: not for those who only read
-
     names = sorted(path.stem for path in (CONFIGS / "sweep").glob("*.yaml") if path.stem != "adhoc")
     check(sweep in names, f"archive={sweep}: must be one of {', '.join(names)}")
     lines = []

@@ -76,7 +76,7 @@ def draw_series(axes: Axes, s: Series, points: bool) -> None:
         "linestyle": DASHES[(s.dash + style.dash(s.algorithm)) % len(DASHES)],
     }
     look |= {"marker": style.marker(s.algorithm), "markersize": 5, "linewidth": 1.6}
-    text = fill(f"{s.label} (n={len(s.seeds)})", 2 * LONG)
+    text = fill(f"{s.label} (n={len(s.seeds)})", 2 * LONG).replace("$", r"\$")  # a name is no formula
     if points:
         axes.errorbar(s.x, s.mean, yerr=s.std, capsize=3, label=text, **look)
         return
@@ -121,6 +121,7 @@ def table_figure(item: Item) -> Figure:
     table.scale(1, 1.5)
     for (row, column), cell in table.get_celld().items():
         cell.set_edgecolor("0.8")
+        cell.set_text_props(parse_math=False)
         if row == 0:
             cell.set_height(1.8 * cell.get_height())
             cell.set_text_props(weight="bold")

@@ -1,5 +1,7 @@
 """Runs that belong to no table or figure of the paper: one item per experiment, grouped by what the runs vary."""
 
+import hashlib
+import re
 from collections.abc import Iterable
 
 from fedshvr.reporting.collect import Run
@@ -39,7 +41,7 @@ def experiment_item(experiment: str, runs: list[Run], scale: str | None) -> Item
     seeds = ",".join(str(seed) for seed in sorted({run.seed for run in used})) or "0"
     title = f"Runs of experiment={experiment}"
     return Item(
-        key=f"runs_{experiment}",
+        key=f"runs_{file_name(experiment)}",
         title=title,
         scale=shown,
         command=f"python src/train.py -m experiment={experiment} scale={shown} algorithm={algorithms} seed={seeds}",
@@ -48,6 +50,12 @@ def experiment_item(experiment: str, runs: list[Run], scale: str | None) -> Item
         runs=used,
         note="Not an item of the paper. The band is ± one std over the seeds.",
     )
+
+
+def file_name(name: str) -> str:
+    """The name if it is a plain word, else one made of it: it comes from a file and becomes a path and an address."""
+    plain = re.sub(r"[^\w-]+", "_", name)
+    return plain if plain == name else f"{plain}_{hashlib.sha256(name.encode()).hexdigest()[:6]}"
 
 
 def with_measured(table: Table, groups: list[Group]) -> Table:

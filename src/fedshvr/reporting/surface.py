@@ -14,8 +14,10 @@ from fedshvr.data.holdings import Federation
 from fedshvr.rounds.federated import Federated
 from fedshvr.running.moved import root_of_today
 from fedshvr.running.run import build
+from fedshvr.running.trust import PARTS, check_targets
 
 DIRECTIONS_SEED = 5
+MADE = ("data", "client", "algorithm", "augment", "augment_strong", "partition", "model", "server")  # by build
 
 
 @torch.no_grad()
@@ -23,6 +25,8 @@ def surface(folder: Path, points: int, samples: int) -> tuple[np.ndarray, np.nda
     """Q on a grid over [-1, 1]^2, from the run's config.yaml and last checkpoint."""
     written = cast(dict[str, Any], OmegaConf.to_container(OmegaConf.load(folder / "config.yaml")))
     cfg = OmegaConf.create(root_of_today(written))
+    for name in MADE:
+        check_targets(f"{folder / 'config.yaml'}: {name}", OmegaConf.to_container(cfg[name]), PARTS)
     federation, module = build(cfg)
     state = torch.load(folder / "checkpoints" / "last.ckpt", map_location="cpu", weights_only=True)["state_dict"]
     net = FlatNet(module.network, torch.device("cpu"), torch.float32)

@@ -16,7 +16,8 @@ LATEX = {
     "≤": r"$\le$",
     "\\": r"$\backslash$",
 }
-LATEX |= {"\\": r"$\backslash$", "α": r"$\alpha$", "−": "$-$", "√": r"$\surd$", "{": r"\{", "}": r"\}", "$": r"\$"}
+LATEX |= {"α": r"$\alpha$", "−": "$-$", "√": r"$\surd$", "{": r"\{", "}": r"\}", "$": r"\$"}
+LATEX |= {"<": "$<$", ">": "$>$", "^": r"\^{}", "~": r"\~{}", "\n": " ", "\r": " "}
 
 
 def csv_text(item: Item) -> str:
@@ -77,12 +78,16 @@ def markdown_table(table: Table) -> list[str]:
 
 def latex(item: Item) -> str:
     """A tabular to \\input; the missing cells' commands are comments above it."""
-    lines = [f"% {item.title}; scale: {item.scale}; {item.command}"]
-    lines += [f"% missing: {m.what}: {m.command}" for m in item.missing]
+    lines = [comment(f"{item.title}; scale: {item.scale}; {item.command}")]
+    lines += [comment(f"missing: {m.what}: {m.command}") for m in item.missing]
     lines += [rf"\begin{{tabular}}{{l{'r' * (len(item.table.columns) - 1)}}}", r"\hline"]
     lines += [latex_row(item.table.columns), r"\hline"]
     lines += [latex_row(row) for row in item.table.rows or [[NONE] * len(item.table.columns)]]
     return "\n".join([*lines, r"\hline", r"\end{tabular}"]) + "\n"
+
+
+def comment(text: str) -> str:
+    return f"% {' '.join(text.split())}"
 
 
 def latex_row(row: list[str]) -> str:

@@ -14,7 +14,7 @@ from lightning.pytorch.callbacks import Checkpoint
 from torch import Tensor
 
 from fedshvr.compute import stopping
-from fedshvr.errors import UserError
+from fedshvr.errors import UserError, writing
 from fedshvr.rounds.federated import Federated
 from fedshvr.rounds.reduce import over_ranks
 
@@ -83,20 +83,18 @@ class Checkpoints(CheckpointIO):
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
         path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            with temporary.open("wb") as file:
-                torch.save(checkpoint | {DIGEST: digest(checkpoint)}, file)
-                file.flush()
-                os.fsync(file.fileno())
-            if path.name == LAST and path.is_file() and path != self.damaged:
-                path.replace(path.with_name(BEFORE))
-            temporary.replace(path)
-            self.damaged = None
-        finally:
-            temporary.unlink(missing_ok=True)
-        flush_folder(path.parent)
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                write(checkpoint | {DIGEST: digest(checkpoint)}, temporary)
+                if path.name == LAST and path.is_file() and path != self.damaged:
+                    path.replace(path.with_name(BEFORE))
+                temporary.replace(path)
+                self.damaged = None
+            finally:
+                temporary.unlink(missing_ok=True)
+            flush_folder(path.parent)
 
     def load_checkpoint(
         self, path: str | Path, map_location: Any = None, weights_only: bool | None = None
@@ -117,6 +115,17 @@ class Checkpoints(CheckpointIO):
 
     def remove_checkpoint(self, path: str | Path) -> None:
         Path(path).unlink(missing_ok=True)
+
+
+def write(checkpoint: dict[str, Any], path: Path) -> None:
+    """Onto the disk; torch hides the system's error behind one of its own."""
+    with path.open("wb") as file:
+        try:
+            torch.save(checkpoint, file)
+        except RuntimeError as error:
+            raise cause if isinstance(cause := error.__context__, OSError) else error from None
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def newest(folder: Path) -> Path | None:

@@ -4,6 +4,7 @@ import os
 import re
 import sys
 from contextlib import suppress
+from errno import EACCES, EDQUOT, EIO, EISDIR, ENAMETOOLONG, ENOSPC, ENOTDIR, EPERM, EROFS
 from pathlib import Path
 from typing import NoReturn
 
@@ -19,6 +20,7 @@ from fedshvr.errors import Ended, Stopped, UserError, no_option
 from fedshvr.running.schema import resolved
 from fedshvr.running.stopped import end, note_folder, that_goes_on, this_command
 
+REFUSED = (ENOSPC, EDQUOT, EROFS, EACCES, EPERM, ENOTDIR, EISDIR, ENAMETOOLONG, EIO)  # by the file system
 FULL_ERROR = "HYDRA_FULL_ERROR"  # Hydra's: 1 asks for tracebacks
 
 
@@ -35,12 +37,12 @@ def job(cfg: DictConfig, tracebacks: bool) -> float | None:
         if alone and not cfg.dry_run and rank_zero():
             note_folder(sys.argv[1:], folder)
         return run(cfg)
-    except (UserError, Ended) as error:
-        if tracebacks:
+    except (UserError, Ended, OSError) as error:
+        if tracebacks or not (problem := told(error)):
             raise
         with suppress(OSError):  # there is something in it
             folder.rmdir()
-        refuse(error)
+        refuse(problem)
     except Stopped as stopped:
         with suppress(OSError):
             folder.rmdir()
@@ -64,13 +66,22 @@ def rounds_of(folder: Path) -> int:
     return max(0, path.read_text().count("\n") - 1) if path.is_file() else 0
 
 
+def told(error: Exception) -> Exception | None:
+    """The error that says it in a sentence: for what the file system refuses, the path and its reason."""
+    if not isinstance(error, OSError):
+        return error
+    return Ended(f"{error.filename or 'a file'}: {error.strerror}") if error.errno in REFUSED else None
+
+
 def refuse(error: Exception) -> NoReturn:
     print(f"error: {error}", file=sys.stderr)
     sys.exit(1 if isinstance(error, Ended) else 2)
 
 
 def refuse_as_hydra(error: Exception, configs: Path, arguments: list[str]) -> NoReturn:
-    """For what Hydra could not compose or run; any other error is raised again."""
+    """For what Hydra could not compose, write or run; any other error is raised again."""
+    if isinstance(error, OSError) and (problem := told(error)):
+        refuse(UserError(f"hydra.run.dir or hydra.sweep.dir: must be a folder that can be written ({problem})"))
     if not isinstance(error, (HydraException, OmegaConfBaseException)):
         raise error
     refuse(UserError(sentence(error, configs, arguments)))

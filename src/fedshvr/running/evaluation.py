@@ -15,7 +15,8 @@ from torch import Tensor
 from fedshvr.data.images import ImageData
 from fedshvr.errors import check
 from fedshvr.rounds.federated import CHUNK
-from fedshvr.running.loading import Model, load, read_card, scaling
+from fedshvr.running.loading import CARD, TRUSTED, Model, load, read_card, scaling
+from fedshvr.running.trust import DATA, check_targets
 
 MIXED = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 
@@ -93,10 +94,14 @@ def text_table(rows: list[list[str]], left: tuple[int, ...] = (0,)) -> str:
     return "\n".join(lines)
 
 
-def evaluate(run: str | Path, data: dict[str, Any] | None = None, weights: str | Path | None = None) -> Evaluation:
+def evaluate(
+    run: str | Path, data: dict[str, Any] | None = None, weights: str | Path | None = None, trust: bool = False
+) -> Evaluation:
     """Test a run's model as the run did: on its own test set, or on that of another `data` with the same classes."""
-    model = load(run, weights)
+    model = load(run, weights, trust)
     card = model.card
+    if data is None and not trust:
+        check_targets(f"run={run}: {CARD}", card["data"]["config"], DATA, TRUSTED)
     images = instantiate({"_target_": "fedshvr.data.sources.load"} | (card["data"]["config"] if data is None else data))
     check(
         images.classes == model.classes,
@@ -162,11 +167,11 @@ def evaluate_command(cfg: DictConfig) -> None:
     """Everything that `python src/evaluate.py` does."""
     check(cfg.run is not None, "run=null: must be the folder of a run that has finished or was stopped")
     data = OmegaConf.to_container(cfg.data, resolve=True) if cfg.get("data") else None
-    found = evaluate(cfg.run, data, cfg.weights)  # type: ignore[arg-type]
+    found = evaluate(cfg.run, data, cfg.weights, cfg.trust)  # type: ignore[arg-type]
     print(found)
     said = read_card(Path(cfg.run))["test_acc"]
     if data is None and cfg.weights is None and said is not None and said != found.accuracy:
         print(f"\nThe run itself found {100 * said:.4f} %: on another machine or device the last bits differ.")
     if cfg.onnx:
-        load(cfg.run, cfg.weights).to_onnx(cfg.onnx)
+        load(cfg.run, cfg.weights, cfg.trust).to_onnx(cfg.onnx)
         print(f"\n{cfg.onnx}: raw images in, logits out")

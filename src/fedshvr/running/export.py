@@ -11,8 +11,10 @@ from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 
 from fedshvr.compute.stopping import at_once
+from fedshvr.errors import writing
 from fedshvr.rounds.federated import Federated
-from fedshvr.running.folder import RunFolder, write_atomically
+from fedshvr.running.files import write_atomically
+from fedshvr.running.folder import RunFolder
 from fedshvr.running.loading import CARD, TENSORS
 
 
@@ -35,16 +37,23 @@ class Export(Callback):
         files = self.files
         if files.status != "failed" and trainer.is_global_zero and hasattr(module, "bench"):
             summary = json.loads((files.folder / "summary.json").read_text())
-            newest = bool(files.rows) and files.rows[-1]["test_acc"] != "nan"  # not tested in each round
+            newest = files.last.get("test_acc", "nan") != "nan"  # not tested in each round
             write_model(files.folder, tensors_of(module), card(trainer, module, summary, newest))
 
 
 def write_model(folder: Path, tensors: dict[str, Tensor], description: dict[str, Any]) -> None:
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     temporary = folder / f".{TENSORS}.{os.getpid()}"
-    save_file(tensors, temporary, {"format": "pt"})
-    temporary.replace(folder / TENSORS)
+    with writing(folder / TENSORS):
+        try:
+            save_file(tensors, temporary, {"format": "pt"})
+            temporary.replace(folder / TENSORS)
+        except SafetensorError as error:
+            raise OSError(str(error)) from error
+        finally:
+            temporary.unlink(missing_ok=True)
     write_atomically(folder / CARD, json.dumps(description, indent=1))
 
 

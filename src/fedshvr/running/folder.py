@@ -1,12 +1,12 @@
 """What a run leaves in its folder: partition.json and .png, config.yaml, metrics.csv and summary.json."""
 
-import csv
 import hashlib
 import json
 import os
 import resource
 import sys
 import time
+from contextlib import suppress
 from importlib.metadata import version
 from math import isfinite
 from pathlib import Path
@@ -20,22 +20,16 @@ from omegaconf import OmegaConf
 
 from fedshvr.compute.stopping import at_once, of_a_stop
 from fedshvr.data.holdings import Federation
-from fedshvr.errors import Stopped
+from fedshvr.errors import Stopped, Unwritable
 from fedshvr.federation import partition
 from fedshvr.rounds.federated import CLIENT_ACCURACY, Federated
+from fedshvr.running.files import Row, append, read_rows, write_atomically
 from fedshvr.running.moved import root_of_today
 from fedshvr.running.progress import duration
 
 PACKAGES = ("torch", "lightning", "hydra-core", "numpy")
 MAX_ROWS = 40  # of the printed plan
 UNSEEN = ("logger", "tags")  # options that no number of a run depends on
-
-
-def write_atomically(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text)
-    temporary.replace(path)
 
 
 def write_partition(folder: Path, federation: Federation, seed: int) -> None:
@@ -53,8 +47,13 @@ def draw_partition(folder: Path, federation: Federation) -> None:
     from fedshvr.federation.partition_figure import draw
 
     temporary = path.with_name(f".{os.getpid()}.{path.name}")
-    draw(federation.splits, federation.images.y.numpy(), federation.images.classes, temporary)
-    temporary.replace(path)
+    try:
+        draw(federation.splits, federation.images.y.numpy(), federation.images.classes, temporary)
+        temporary.replace(path)
+    except Exception as error:  # a run is worth more than its figure
+        print(f"{path}: not drawn ({type(error).__name__}: {error})", file=sys.stderr, flush=True)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _partition_is_written(path: Path, sha256: str) -> bool:
@@ -144,7 +143,9 @@ class RunFolder(Callback):
 
     def __init__(self, folder: Path, federation: Federation, config: dict[str, Any]) -> None:
         self.folder, self.federation, self.config = folder, federation, config
-        self.rows: list[dict[str, str]] = []
+        self.columns: list[str] = []  # of metrics.csv, when it has a row of this run
+        self.last: Row = {}
+        self.metrics = folder / "metrics.csv"
         self.status = "failed"
         self.here = False  # not in a process from which those that train are forked
         self.drawing: Thread | None = None
@@ -162,34 +163,29 @@ class RunFolder(Callback):
         if not trainer.is_global_zero:
             return
         write_atomically(self.folder / "config.yaml", OmegaConf.to_yaml(self.config))
-        path = self.folder / "metrics.csv"
-        if trainer.current_epoch and path.is_file():  # resumed: keep the rounds that the checkpoint has seen
-            with path.open(newline="") as file:
-                rows = [row for row in csv.DictReader(file) if None not in row.values()]  # a torn last line is left
-            self.rows = [row for row in rows if int(row["round"]) <= trainer.current_epoch]
-        self._rewrite()
-
-    def _rewrite(self) -> None:
-        path = self.folder / "metrics.csv"
-        lines = [",".join(self.rows[0]), *(",".join(row.values()) for row in self.rows)] if self.rows else []
-        write_atomically(path, "".join(line + "\n" for line in lines))
+        rows = read_rows(self.metrics) if trainer.current_epoch else []
+        rows = [row for row in rows if int(row["round"]) <= trainer.current_epoch]  # those the checkpoint has seen
+        self.columns, self.last = (list(rows[0]), rows[-1]) if rows else ([], {})
+        lines = [self.columns, *(row.values() for row in rows)] if rows else []
+        write_atomically(self.metrics, "".join(",".join(line) + "\n" for line in lines))
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert isinstance(pl_module, Federated)
         if not trainer.is_global_zero:
             return
-        columns = list(self.rows[0]) if self.rows else ["round", *pl_module.evaluated()]
-        columns += [name for name in pl_module.row if name not in columns and not self.rows]
-        self.rows.append({name: repr(pl_module.row.get(name, float("nan"))) for name in columns})
-        if len(self.rows) == 1:
-            self._rewrite()
-            return
-        with (self.folder / "metrics.csv").open("a") as file:
-            file.write(",".join(self.rows[-1].values()) + "\n")
+        if not self.columns:
+            first = ["round", *pl_module.evaluated()]
+            self.columns = first + [name for name in pl_module.row if name not in first]
+            append(self.metrics, ",".join(self.columns))
+        self.last = {name: repr(pl_module.row.get(name, float("nan"))) for name in self.columns}
+        append(self.metrics, ",".join(self.last.values()))
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.status = "finished"
-        if self.drawing:  # W&B's callback comes after this one and wants the figure
+        self._drawn()  # W&B's callback comes after this one and wants the figure
+
+    def _drawn(self) -> None:
+        if self.drawing:
             self.drawing.join()
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
@@ -199,18 +195,21 @@ class RunFolder(Callback):
         """In the process that trains, and in the one that it was forked from, which knows what the cause was."""
         cause = exception if trainer.world_size == 1 else of_a_stop(exception)
         self.status = "stopped" if isinstance(cause, (KeyboardInterrupt, Stopped)) else "failed"
-        if self.here and not at_once(cause):
-            self.finish()
-        elif trainer.is_global_zero:
-            write_end(self.folder, self.config, status=self.status)
+        self._drawn()
+        with suppress(Unwritable):  # then it is the same full disk, and the first error says more
+            if self.here and not at_once(cause):
+                self.finish()
+            elif trainer.is_global_zero:
+                write_end(self.folder, self.config, status=self.status)
 
     def finish(self) -> None:
         """Write summary.json."""
         if not self.trainer.is_global_zero:
             return
-        rows = [row for row in self.rows if row["test_acc"] != "nan"]
+        every = read_rows(self.metrics) if self.columns else []  # not kept in memory: a run may have many rounds
+        rows = [row for row in every if row["test_acc"] != "nan"]
         accuracy = [float(row["test_acc"]) for row in rows]
-        seconds = sum(float(row["seconds"]) for row in self.rows)
+        seconds = sum(float(row["seconds"]) for row in every)
         theta = self.module.theta.detach().cpu().contiguous().view(torch.uint8)  # numpy knows no bfloat16
         plan = self.federation.plan
         summary: dict[str, Any] = {
@@ -219,11 +218,11 @@ class RunFolder(Callback):
             "best_test_acc": max(accuracy) if accuracy else None,  # of no use for a choice: that is validation's
             **(self._validated(rows) if len(self.federation.held_out) else {}),
             **last_of(rows[-1:], CLIENT_ACCURACY),
-            **{k: v if isfinite(v) else None for k, v in last_of(self.rows[-1:], ("epsilon",)).items()},
-            **sums_of(self.rows, ("bytes_up", "bytes_down")),
-            "rounds": len(self.rows),
+            **{k: v if isfinite(v) else None for k, v in last_of(every[-1:], ("epsilon",)).items()},
+            **sums_of(every, ("bytes_up", "bytes_down")),
+            "rounds": len(every),
             "seconds": seconds,
-            "seconds_per_round": seconds / len(self.rows) if self.rows else None,
+            "seconds_per_round": seconds / len(every) if every else None,
             "processes": self.trainer.world_size,
             "peak_rss_mb": peak_rss_mb(),
             "tau": plan.tau,
@@ -237,7 +236,7 @@ class RunFolder(Callback):
         write_atomically(self.folder / "summary.json", json.dumps(summary, indent=1))
 
     @staticmethod
-    def _validated(rows: list[dict[str, str]]) -> dict[str, float | None]:
+    def _validated(rows: list[Row]) -> dict[str, float | None]:
         """The validation accuracy at the end and at its best, and the test accuracy of the first round that has it."""
         if not rows:
             return dict.fromkeys(("val_acc", "best_val_acc", "test_acc_at_best_val"))
@@ -257,12 +256,12 @@ class StayStopped(Callback):
         trainer.should_stop = any(callback.stopped_epoch for callback in trainer.early_stopping_callbacks)
 
 
-def last_of(rows: list[dict[str, str]], columns: tuple[str, ...]) -> dict[str, float]:
+def last_of(rows: list[Row], columns: tuple[str, ...]) -> dict[str, float]:
     """The values of these columns in the last row, if they are measured."""
     return {name: float(row[name]) for row in rows for name in columns if name in row}
 
 
-def sums_of(rows: list[dict[str, str]], columns: tuple[str, ...]) -> dict[str, int]:
+def sums_of(rows: list[Row], columns: tuple[str, ...]) -> dict[str, int]:
     """The sums of these columns over all rounds; a run that was begun before they were counted has none."""
     return {name: sum(int(row[name]) for row in rows) for name in columns if rows and name in rows[0]}
 
@@ -285,8 +284,7 @@ def closing_table(folder: Path, summary: dict[str, Any]) -> str:
     if "epsilon" in summary:
         spent = "no promise without noise" if summary["epsilon"] is None else f"epsilon {summary['epsilon']:.2f}"
         rows["privacy"] = f"{spent} at delta {summary['config']['privacy']['delta']:g}"
-    with (folder / "metrics.csv").open(newline="") as file:
-        right = [row["pseudo_label_acc"] for row in csv.DictReader(file)][-1:]
+    right = [row["pseudo_label_acc"] for row in read_rows(folder / "metrics.csv")][-1:]
     if right and right[0] != "nan":
         rows["pseudo-labels"] = f"{100 * float(right[0]):.2f} % right"
     several = f" in the first of {summary['processes']} processes" if summary["processes"] > 1 else ""

@@ -10,8 +10,10 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
 from fedshvr.errors import check
+from fedshvr.running.trust import NETWORKS, check_targets
 
 TENSORS, CARD = "model.safetensors", "model.json"
+TRUSTED = "; trust=true, or load(folder, trust=True), does so if the file is yours"
 SHOWN = 6  # names of tensors in an error
 FRESH = {"weights": None, "pretrained": False}  # options by which a network would fetch values that are replaced anyway
 
@@ -80,11 +82,17 @@ class Model(nn.Module):
         )  # fmt: skip
 
 
-def load(folder: str | Path, weights: str | Path | None = None) -> Model:
-    """The model of a finished or stopped run, in eval mode; `weights` is another safetensors file for its network."""
+def load(folder: str | Path, weights: str | Path | None = None, trust: bool = False) -> Model:
+    """The model of a finished or stopped run, in eval mode; `weights` is another safetensors file for its network.
+
+    A network that is not of this package, torchvision or timm is code that model.json names: made only with `trust`.
+    """
     from safetensors.torch import load_file
 
     card = read_card(Path(folder))
+    if not trust:
+        part = {"_target_": card["target"], "arguments": card["arguments"]}
+        check_targets(f"run={folder}: {CARD}", part, NETWORKS, TRUSTED)
     path = Path(weights) if weights is not None else Path(folder) / TENSORS
     check(path.is_file(), f"weights={path}: there is no such file")
     network = make_network(card)

@@ -7,7 +7,7 @@ import signal
 import sys
 import traceback
 import warnings
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from fedshvr.compute.streams import stream_seed
 from fedshvr.data.augment import Augment, check_views
 from fedshvr.data.holdings import Federation
 from fedshvr.data.images import checked
-from fedshvr.errors import Ended, UserError, check
+from fedshvr.errors import Ended, Unwritable, UserError, check
 from fedshvr.federation.cohort import Cohorts
 from fedshvr.federation.held_out import for_server, hold_out, of_the_rest
 from fedshvr.federation.plan import make_plan
@@ -100,7 +100,8 @@ def _job_of_sweep(cfg: DictConfig, hydra: HydraConf) -> float | None:
         one_sentence = isinstance(error, (UserError, Ended))
         print(f"{folder}: failed: {error}" if one_sentence else traceback.format_exc(), file=sys.stderr)
         if not isinstance(error, Locked):
-            write_end(folder, config, status="failed", error=str(error))
+            with suppress(Unwritable):  # sweep_end.py notices a job without an end
+                write_end(folder, config, status="failed", error=str(error))
         return None
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fedshvr.errors import Stopped
 from fedshvr.rounds.federated import Federated
+from fedshvr.running.files import write_atomically
 from fedshvr.running.wandb_mode import mode, silent
 
 CHUNK = 2048  # images in one forward pass
@@ -63,8 +64,7 @@ def run_id(folder: Path) -> str:
     """The id of the folder's W&B run, made up and written down if there is none."""
     path = folder / ID
     if not path.is_file():
-        folder.mkdir(parents=True, exist_ok=True)
-        path.write_text(token_hex(4))
+        write_atomically(path, token_hex(4))
     return path.read_text()
 
 
