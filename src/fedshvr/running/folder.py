@@ -216,7 +216,8 @@ class RunFolder(Callback):
             "best_test_acc": max(accuracy) if accuracy else None,  # of no use for a choice: that is validation's
             **(self._validated(rows) if len(self.federation.held_out) else {}),
             **last_of(rows[-1:], CLIENT_ACCURACY),
-            **sums_of(self.rows, ("bytes_up", "bytes_down")),
+            **sums_of(self.rows, ("bytes_up", "bytes_down", "skipped")),
+            **skipped_by_client(self.module.server.skips),
             "rounds": len(self.rows),
             "seconds": seconds,
             "seconds_per_round": seconds / len(self.rows) if self.rows else None,
@@ -263,6 +264,11 @@ def sums_of(rows: list[dict[str, str]], columns: tuple[str, ...]) -> dict[str, i
     return {name: sum(int(row[name]) for row in rows) for name in columns if rows and name in rows[0]}
 
 
+def skipped_by_client(skips: list[int]) -> dict[str, dict[str, int]]:
+    """The rounds that clients were left out of, if any was."""
+    return {"skipped_by_client": {str(k): n for k, n in enumerate(skips) if n}} if any(skips) else {}
+
+
 def closing_table(folder: Path, summary: dict[str, Any]) -> str:
     """What the run came to, as text."""
     asked = summary["config"]["rounds"]
@@ -276,6 +282,8 @@ def closing_table(folder: Path, summary: dict[str, Any]) -> str:
     if CLIENT_ACCURACY[0] in summary:
         mean, worst, std = (f"{100 * summary[name]:.2f} %" for name in CLIENT_ACCURACY)
         rows["over clients"] = f"{mean} (worst tenth {worst}, standard deviation {std})"
+    if by_client := summary.get("skipped_by_client"):
+        rows["left out"] = f"{sum(by_client.values())} times a client (clients {', '.join(by_client)})"
     if "bytes_up" in summary:
         rows["traffic"] = f"{summary['bytes_up'] / 1e6:.1f} MB up, {summary['bytes_down'] / 1e6:.1f} MB down"
     with (folder / "metrics.csv").open(newline="") as file:

@@ -7,6 +7,7 @@ from lightning import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback
 
 from fedshvr.errors import check
+from fedshvr.running.moved import ADDED
 
 # What may differ: how long, where and how fast a run is, and what is looked at. Groups end with a dot.
 FREE: tuple[str, ...] = (
@@ -20,6 +21,7 @@ FREE: tuple[str, ...] = (
     "data.download",
 )
 FREE += ("checkpoint_every", "ckpt_path", "client_accuracy", "client_state", "compile", "dry_run", "engine", "profile")
+FREE += ("on_client_error",)  # until a client is bad both are one, and then `fail` has stopped
 FREE += ("optimality_gap", "resume_anyway", "rounds", "server_loss_every", "tags", "threads")
 KEPT = ("trainer.precision",)
 
@@ -34,7 +36,7 @@ class SameRun(Callback):
         checkpoint["settings"] = self.settings
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        noted = checkpoint.get("settings", self.settings)  # none before 0.2.0
+        noted = mathematics(ADDED) | checkpoint.get("settings", self.settings)  # none before 0.2.0
         names = sorted({**noted, **self.settings})
         others = [name for name in names if noted.get(name) != self.settings.get(name)]
         found, here = ([f"{name}={settings.get(name)}" for name in others] for settings in (noted, self.settings))
