@@ -5,6 +5,7 @@ python tests/ranks.py thetas.pt fedavg fed_shvr ...
 
 import os
 import sys
+from dataclasses import replace
 
 import torch
 from conftest import compose_train
@@ -29,6 +30,8 @@ VARIANTS = {  # further runs of fed_shvr, by name
     "unreliable": ["client_dropout=0.3", "stragglers=0.5", "client.epochs=2"],
     "some_labeled": ["partition=some_labeled"],
     "private": ["privacy=central", "privacy.noise=0.1"],
+    "garbage": ["attack=garbage", "algorithm/aggregation=geometric_median"],
+    "skip": ["on_client_error=skip", "participation=1"],  # client 1 has an image that is no number
     "at server": ["partition.labeled_per_client=0", "server_labels=50", "client.epochs=1"],
 }
 
@@ -36,6 +39,10 @@ VARIANTS = {  # further runs of fed_shvr, by name
 def trained(algorithm: str, ranks: int, *overrides: str, evaluate: bool = False) -> Federated:
     """After a few rounds in float64."""
     module = build(compose_train(f"algorithm={algorithm}", *TINY, *SOONER.get(algorithm, []), *overrides))[1]
+    if bad := module.server.rule.on_client_error == "skip":
+        x = module.federation.images.x.clone()
+        x[module.plan.unlabeled[1][0]] = torch.nan
+        module.federation.images = replace(module.federation.images, x=x)
     Trainer(
         max_epochs=ROUNDS,
         precision="64-true",
@@ -50,6 +57,7 @@ def trained(algorithm: str, ranks: int, *overrides: str, evaluate: bool = False)
         limit_val_batches=int(evaluate),
         num_sanity_val_steps=0,
     ).fit(module)
+    assert module.server.skips == [0, ROUNDS * bad, 0, 0, 0]
     return module
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from fedshvr.algorithms.aggregation import Average, Normalized
 from fedshvr.algorithms.corrections import ControlVariates, Correction
 from fedshvr.algorithms.grouped import Grouped
-from fedshvr.algorithms.robust import Median, TrimmedMean
+from fedshvr.algorithms.robust import GeometricMedian, Median, TrimmedMean
 from fedshvr.rounds.client import together
 from fedshvr.rounds.federated import Federated
 from fedshvr.rounds.messages import Broadcast, Labeled, Message, Update, from_bytes, nbytes, to_bytes
@@ -102,6 +102,7 @@ AGGREGATIONS: dict[str, Callable[[], Average]] = {
     "grouped": lambda: Grouped(2),
     "median": Median,
     "trimmed": lambda: TrimmedMean(0.34),
+    "geometric": lambda: GeometricMedian(8),
 }
 
 

@@ -158,6 +158,8 @@ WRONG = {  # a command line, or several options of one, and how its sentence beg
     "privacy=central algorithm.correction.option=I": "algorithm.correction.option=I: must be II with privacy=central",
     "privacy=central algorithm=fed_ladder": "privacy=central: the network has batch statistics",
     "privacy=central algorithm=fed_ladder buffers=local": "privacy=central: the network has batch statistics",
+    "privacy=central on_client_error=skip": "on_client_error=skip: must be fail with privacy=central",
+    "privacy=central attack=scale": "attack=scale: must be none with privacy=central",
     "privacy=central stragglers=0.5": "stragglers=0.5: must be 0 with privacy=central",
     "privacy=central algorithm=fed_shvr algorithm/aggregation=average partition=dirichlet":
         "privacy=central: with ",

@@ -1,7 +1,8 @@
 """How the moves theta - theta_k become one server direction theta - theta', update by update and in any order.
 
 A round is begin(cohort), add(...) for each client or stack of clients, then finish(). Where several processes share the
-clients, each adds its own, and the tensors of sums() are summed over them before finish().
+clients, each adds its own, and the tensors of sums() are summed over them before finish(). keep(cohort) comes between
+the two where some clients were left out.
 """
 
 from functools import cache
@@ -45,6 +46,10 @@ class Average:
         """What these clients came to: theta - theta_k and theta_k, (n, P) each."""
         coefficients = [self.coefficient[k] for k in clients]
         self.direction += torch.tensor(coefficients, dtype=move.dtype, device=move.device) @ move
+
+    def keep(self, cohort: Cohort) -> None:
+        """The others of the round were left out: what was added becomes that of this cohort; after sums()."""
+        self.direction *= self.coefficients(cohort)[0].item() / self.coefficient[cohort.clients[0]]  # alike for all
 
     def sums(self) -> list[Tensor]:
         """What is to be summed over processes."""

@@ -35,7 +35,7 @@ class Grouped(Average):
     def begin(self, cohort: Cohort, theta: Tensor) -> None:
         super().begin(cohort, theta)
         self.group_of = {k: cohort.group_of[k] for k in cohort.clients}
-        self.share = dict(zip(cohort.clients, self.shares(cohort).tolist(), strict=True))
+        self.theta, self.share = theta, dict(zip(cohort.clients, self.shares(cohort).tolist(), strict=True))
         self.averages = torch.zeros(self.groups, len(theta), dtype=theta.dtype, device=theta.device)
 
     def add(self, clients: list[int], move: Tensor, theta_k: Tensor) -> None:
@@ -43,10 +43,18 @@ class Grouped(Average):
         for k, model in zip(clients, theta_k, strict=True):
             self.averages[self.group_of[k]].add_(model, alpha=self.share[k])
 
+    def keep(self, cohort: Cohort) -> None:
+        """Each group's average over those of it who are left; the moves' coefficients sum to 1: theta - mean of A_g."""
+        self.group_of = {k: cohort.group_of[k] for k in cohort.clients}
+        some = {self.group_of[k]: (k, share) for k, share in zip(cohort.clients, self.shares(cohort), strict=True)}
+        for g, (k, share) in some.items():
+            self.averages[g] *= share.item() / self.share[k]
+        self.direction = self.theta - self.averages[list(some)].mean(0)
+
     def sums(self) -> list[Tensor]:
         return [self.direction, self.averages]
 
     def renew(self, models: Tensor) -> None:
         for g in set(self.group_of.values()):
             models[g] = self.averages[g]
-        del self.averages
+        del self.averages, self.theta

@@ -17,6 +17,9 @@ class Median(Average):
     def add(self, clients: list[int], move: Tensor, theta_k: Tensor) -> None:
         self.moves[[self.position[k] for k in clients]] = move
 
+    def keep(self, cohort: Cohort) -> None:
+        self.moves = self.moves[[self.position[k] for k in cohort.clients]]
+
     def sums(self) -> list[Tensor]:
         return [self.moves]
 
@@ -41,3 +44,30 @@ class TrimmedMean(Median):
     def combine(self, moves: Tensor) -> Tensor:
         cut = int(self.trim * len(moves))
         return torch.sort(moves, dim=0).values[cut : len(moves) - cut].mean(0)
+
+
+class GeometricMedian(Median):
+    """The point with the least sum_k w_k |z - move_k| (RFA, Pillutla et al. 2022), by Weiszfeld's steps.
+
+    z <- sum_k b_k move_k / sum_k b_k with b_k = w_k / max(1e-6, |z - move_k|), from the median by coordinate (RFA
+    starts from the mean). A move far away counts by its direction alone, and no coordinate is cut by itself.
+    """
+
+    def __init__(self, steps: int) -> None:
+        check(steps >= 1, f"algorithm.aggregation.steps={steps}: must be at least 1")
+        self.steps = steps
+
+    def begin(self, cohort: Cohort, theta: Tensor) -> None:
+        super().begin(cohort, theta)
+        self.weights = cohort.weights.to(theta)
+
+    def keep(self, cohort: Cohort) -> None:
+        super().keep(cohort)
+        self.weights = cohort.weights.to(self.moves)
+
+    def combine(self, moves: Tensor) -> Tensor:
+        z = super().combine(moves)
+        for _ in range(self.steps):
+            b = self.weights / torch.linalg.vector_norm(moves - z, dim=1).clamp_min(1e-6)
+            z = b @ moves / b.sum()
+        return z

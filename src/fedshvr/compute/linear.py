@@ -113,6 +113,10 @@ class FactoredLayers:
         for position in list(self.due) if weight is None else [weight] if weight in self.due else []:
             self.due.pop(position).settle()
 
+    def forget(self) -> None:
+        """Drop what a pass that was broken off has left."""
+        self.found, self.due = [], {}
+
     @contextmanager
     def factored(self, stack: "Stack | None" = None, on: bool = True) -> Iterator[None]:
         """Backward passes of what is computed in here leave Factors, which `take` hands out."""

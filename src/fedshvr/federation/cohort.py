@@ -1,4 +1,4 @@
-"""Who takes part in a round, how much of its work each does, and which process a client belongs to."""
+"""Who takes part in a round, how much of its work each does, who lies, and which process a client belongs to."""
 
 from dataclasses import dataclass
 from math import floor
@@ -7,6 +7,8 @@ import torch
 
 from fedshvr.compute.streams import Draws, stream
 from fedshvr.errors import check
+
+ATTACKS = ("none", "garbage", "sign_flip", "scale")
 
 
 @dataclass(frozen=True)
@@ -17,12 +19,23 @@ class Cohorts:
     participation: float = 1.0  # the share of the clients that is drawn
     client_dropout: float = 0.0  # the probability that one of them fails: it gets nothing and sends nothing
     stragglers: float = 0.0  # the share of the others that makes only a part of its steps
+    attack: str = "none"  # what the attackers send, rounds/attack.py
+    attackers: int = 2  # how many clients these are, always the same ones
 
     def __post_init__(self) -> None:
         share, fails, slow = self.participation, self.client_dropout, self.stragglers
         check(0 < share <= 1, f"participation={share}: must be above 0 and at most 1")
         check(0 <= fails < 1, f"client_dropout={fails}: must be at least 0 and below 1")
         check(0 <= slow <= 1, f"stragglers={slow}: must be between 0 and 1")
+        check(self.attack in ATTACKS, f"attack={self.attack}: must be one of {', '.join(ATTACKS)}")
+
+    def liars(self, clients: int) -> set[int]:
+        """The attackers among so many clients."""
+        if self.attack == "none":
+            return set()
+        count = self.attackers
+        check(0 < count < clients, f"attackers={count}: must be above 0 and below partition.clients={clients}")
+        return set(torch.randperm(clients, generator=stream(self.seed, "attackers"))[:count].tolist())
 
     def size(self, clients: int) -> int:
         """How many of so many clients are drawn."""

@@ -1,6 +1,7 @@
 """The orchestrator: one training_step is one communication round."""
 
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +18,18 @@ from fedshvr.data.augment import Augment
 from fedshvr.data.holdings import Federation
 from fedshvr.errors import check
 from fedshvr.federation.cohort import Cohorts, owners
+from fedshvr.rounds.attack import lie
 from fedshvr.rounds.bench import Place, set_up
 from fedshvr.rounds.checkpoint import check_same, client_tensors, fingerprint, flat_names, module_names, restore_clients
 from fedshvr.rounds.client import Client, after_round, together
 from fedshvr.rounds.helpers import exchange
 from fedshvr.rounds.labels import relabel
 from fedshvr.rounds.measures import over_clients, sum_omega_d, weighted_gradient, weighted_loss
-from fedshvr.rounds.messages import Update
+from fedshvr.rounds.messages import Labeled, Update
 from fedshvr.rounds.options import Compute, Measures, Method, ServerRule
 from fedshvr.rounds.reduce import over_ranks, stop_if_diverged, sum_over_ranks
 from fedshvr.rounds.server import Server
+from fedshvr.rounds.skipping import Guard
 from fedshvr.rounds.terms import check_placement
 from fedshvr.rounds.tutor import Tutor
 
@@ -55,7 +58,12 @@ class Federated(LightningModule):
         self.federation, self.plan, self.method, self.augments = federation, federation.plan, method, augments
         self.cohorts, self.compute, self.measures = cohorts, compute, measures
         check_placement(method, self.plan, len(federation.server))
+        check(
+            not (measures.optimality_gap and server.on_client_error == "skip"),
+            "optimality_gap=true: is the gradient of all clients; use on_client_error=fail",
+        )
         self.class_ratios = federation.class_ratios() if measures.client_accuracy else None
+        self.liars = cohorts.liars(self.plan.clients)
         self.clients = [Client([k], [float(omega)]) for k, omega in enumerate(self.plan.omega)]
         network = method.objective.wrap(network)
         self.__dict__["network"] = network  # borrowed by the clients; theta is the only registered parameter
@@ -94,6 +102,7 @@ class Federated(LightningModule):
             compile_loss(self.method.objective, compile_with, device)
         samples, epochs = self.federation.server, self.server.rule.server_epochs
         self.tutor = Tutor(self.bench, samples, epochs) if len(samples) else None
+        self.guard = Guard(self.bench, self.server) if self.server.rule.on_client_error == "skip" else None
         if self.resumed_clients is not None:
             restore_clients(self.bench, self.resumed_clients)
             self.resumed_clients = None
@@ -109,23 +118,27 @@ class Federated(LightningModule):
         cohort = self.cohort(round)
         own = [k for k in cohort if self.owner[k] == self.global_rank]
         server.begin(round, cohort)
+        if self.guard:
+            self.guard.begin()
         if objective.exchanges(round):
             exchange(self.bench, server, self.owner, self.trainer)
-        if objective.pseudo_labels and objective.labels_now:
-            at_work = set(own)
-            for k in self._to_label(own):
-                send = server.broadcast if k in at_work else server.send  # those at work get one Broadcast for both
-                server.fold_labels(relabel(self.bench, send([k])))
+        labeled = self._label(own) if objective.pseudo_labels and objective.labels_now else []
         gradient = self.theta.new_empty(0)
         if self.measures.optimality_gap:
             gradient = weighted_gradient(self.bench, server.broadcast, own, server.weight)
         row = self.theta.numel() * self.theta.element_size()
-        for update in self.run_clients(self.work, Clients(own, server.tau, row)):
-            server.fold(update)
+        work = partial(self.guard.work, self.work) if self.guard else self.work
+        for update in self.run_clients(work, Clients(own, server.tau, row)):
+            if update.clients:
+                server.fold(update)
+        for said in labeled:
+            if not self.guard or said.client not in self.guard.bad:
+                server.fold_labels(said)
         sum_over_ranks([*server.sums(), gradient], self.trainer)
         sent = server.close(self.optimizers().step)  # type: ignore[union-attr]
         if self.method.correction.needs_global_move:
-            after_round(self.bench, own, server.tau, sent - self.theta.detach())
+            took_part = [k for k in own if k in server.weight]
+            after_round(self.bench, took_part, server.tau, sent - self.theta.detach())
         learned = self.tutor.teach(server, self.trainer) if self.tutor else None
         server.average_theta()
         self._log_round(gradient, learned, started)
@@ -135,19 +148,34 @@ class Federated(LightningModule):
         samples = self.plan.unlabeled.size.tolist()
         return [k for k in (self.own if self.method.objective.label_everyone else own) if samples[k]]
 
+    def _label(self, own: list[int]) -> list[Labeled]:
+        """New pseudo-labels; those at work get one Broadcast for both."""
+        at_work, label = set(own), self.guard.relabel if self.guard else partial(relabel, self.bench)
+        said: list[Labeled | None] = []
+        for k in self._to_label(own):
+            send = self.server.broadcast if k in at_work else self.server.send
+            said.append(label(send([k])))
+        return [labeled for labeled in said if labeled]
+
     def work(self, clients: list[int], stacked: bool) -> Update:
         """One client's round, or that of a stack of them: a Broadcast goes there and an Update comes back."""
         client = together([self.clients[k] for k in clients]) if stacked else self.clients[clients[0]]
-        return client.work(self.bench, self.server.send(clients), stacked)
+        broadcast = self.server.send(clients)
+        update = client.work(self.bench, broadcast, stacked)
+        if self.liars:
+            lie(update, broadcast, self.cohorts.attack, self.liars, self.cohorts.seed)
+        return update
 
     def _server_loss(self) -> Tensor:
         """F(theta^t, v^t) of the new model on all clients' clean data."""
+        if self.guard:
+            return self.guard.server_loss(self.server.broadcast, self.own, self.plan.omega, self.trainer)
         return over_ranks(weighted_loss(self.bench, self.server.broadcast, self.own, self.plan.omega), self.trainer)
 
     def _log_round(self, gradient: Tensor, learned: Tensor | None, started: float) -> None:
         """Everything that is logged comes from the device in one tensor: nothing else of the round is read."""
         server, every, objective = self.server, self.measures.server_loss_every, self.method.objective
-        extra = {"sum_omega_d": sum_omega_d(self.bench, server.c, self.trainer)}
+        extra = {"sum_omega_d": sum_omega_d(self.bench, server.c, self.trainer), "sound": server.sound}
         if learned is not None:
             extra["train_server"] = learned
         if self.measures.optimality_gap:
@@ -159,8 +187,9 @@ class Federated(LightningModule):
         read = torch.cat(logged).cpu().split([len(t) for t in logged])
         (loss, *parts, drift), (correct, count, label_cost, _), (up, down), more = (t.tolist() for t in read)
         measured = dict(zip(extra, more, strict=True))
-        means = [loss, *parts, drift, measured.get("train_server", 0.0)]
-        stop_if_diverged(means, server.made, server.round, self.method.local.eta)
+        means = [measured.get("train_server", 0.0), *([loss, *parts, drift] if server.clients else [])]
+        sound = measured.pop("sound") == 1
+        stop_if_diverged(means, sound, server.made, server.round, self.method.local.eta)
         self.row = {
             "round": server.round + 1,
             "train_loss": loss + label_cost,
@@ -171,6 +200,7 @@ class Federated(LightningModule):
             "drift": drift,
             "bytes_up": int(up),
             "bytes_down": int(down),
+            "skipped": server.skipped,
             "seconds": time.perf_counter() - started,
             **({"train_label_cost": label_cost, "pseudo_labels": count} if objective.pseudo_labels else {}),
             **({"epsilon": server.release.epsilon(server.round)} if server.release else {}),
@@ -223,10 +253,12 @@ class Federated(LightningModule):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["state_dict"] = flat_names(checkpoint["state_dict"])
         checkpoint["clients"] = client_tensors(self.bench, self.owner, self.trainer)
+        checkpoint["left_out"] = (self.server.skips, self.server.lost)
         checkpoint["federation"] = fingerprint(self.server, self.federation, self.compute.client_state)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         check_same(checkpoint, fingerprint(self.server, self.federation, self.compute.client_state), self.server)
         self.server.cast(checkpoint["state_dict"]["theta"].dtype)  # Lightning sets the precision later: lose no bit
         checkpoint["state_dict"] = module_names(checkpoint["state_dict"])
+        self.server.skips, self.server.lost = checkpoint.get("left_out", (self.server.skips, 0))  # none before 0.3.0
         self.resumed_clients = checkpoint["clients"]

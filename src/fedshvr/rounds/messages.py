@@ -58,6 +58,13 @@ class Update:
             for i, k in enumerate(self.clients)
         ]
 
+    def only(self, rows: list[int] | None = None) -> "Update":
+        """A copy with these of its rows, or with all; a tensor that is empty stays so."""
+        rows = list(range(len(self.clients))) if rows is None else rows
+        lists = ([values[i] for i in rows] for values in (self.clients, self.tau, self.omega))
+        tensors = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+        return Update(*lists, **{name: t[rows] if len(t) else t for name, t in tensors.items()})  # type: ignore[arg-type]
+
 
 @dataclass
 class Labeled:

@@ -20,6 +20,7 @@ from fedshvr.federation.plan import LocalSGD
 
 BUFFERS = ("average", "local")
 EVALUATE = ("theta", "ema")
+ON_CLIENT_ERROR = ("fail", "skip")
 
 
 @dataclass(frozen=True)
@@ -62,10 +63,16 @@ class ServerRule:
     evaluate: str = "theta"
     ema_decay: float = 0.999
     server_epochs: float = 1.0  # of the local solver on the labels that the server has, after each aggregation
+    on_client_error: str = "fail"  # skip: a client that raises, or sends what is not finite, is left out of the round
 
     def __post_init__(self) -> None:
         check(self.buffers in BUFFERS, f"buffers={self.buffers}: must be one of {', '.join(BUFFERS)}")
         check(self.evaluate in EVALUATE, f"evaluate={self.evaluate}: must be one of {', '.join(EVALUATE)}")
+        valid = ", ".join(ON_CLIENT_ERROR)
+        check(
+            self.on_client_error in ON_CLIENT_ERROR,
+            f"on_client_error={self.on_client_error}: must be one of {valid}",
+        )
         check(0 <= self.ema_decay < 1, f"ema_decay={self.ema_decay}: must be at least 0 and below 1")
         epochs = self.server_epochs
         check(0 < epochs < inf, f"server_epochs={epochs}: must be positive and finite")

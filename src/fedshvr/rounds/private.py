@@ -12,7 +12,7 @@ from fedshvr.compute.streams import stream
 from fedshvr.errors import check
 from fedshvr.federation.cohort import Cohorts
 from fedshvr.federation.plan import Plan
-from fedshvr.rounds.options import Method
+from fedshvr.rounds.options import Method, ServerRule
 
 Able = Callable[[int], list[int]]  # the clients of whom a round's are drawn
 
@@ -60,7 +60,7 @@ class Release:
         return ", ".join(f"{name}={v}" for name, v in (told | {"client_dropout": self.cohorts.client_dropout}).items())
 
 
-def check_private(method: Method, plan: Plan, cohorts: Cohorts, buffers: int) -> None:
+def check_private(method: Method, plan: Plan, cohorts: Cohorts, rule: ServerRule, buffers: int) -> None:
     """Refuse what privacy=central cannot bound in this federation."""
     check(
         not buffers,
@@ -70,6 +70,15 @@ def check_private(method: Method, plan: Plan, cohorts: Cohorts, buffers: int) ->
     check(
         not cohorts.stragglers,
         f"stragglers={cohorts.stragglers}: must be 0 with privacy=central, because who is slow depends on who is drawn",
+    )
+    check(
+        rule.on_client_error == "fail",
+        f"on_client_error={rule.on_client_error}: must be fail with privacy=central, because who is left out "
+        "depends on the clients' data, and the others' weights on who is left out",
+    )
+    check(
+        cohorts.attack == "none",
+        f"attack={cohorts.attack}: must be none with privacy=central, because clients clip their own moves",
     )
     steps = {tau[k] for tau in (plan.tau, plan.tau_labeled) for k in plan.able if tau[k]}
     one_sum = isinstance(method.aggregation, Normalized) or len(steps) == 1

@@ -36,9 +36,9 @@ def sum_over_ranks(tensors: list[Tensor], trainer: Trainer) -> None:
             part.copy_(piece.view_as(part))
 
 
-def stop_if_diverged(means: list[float], made: list[Steps], round: int, eta: float) -> None:
-    """Raise if a mean is not finite, naming the first local step whose loss is not."""
-    if all(map(isfinite, means)):
+def stop_if_diverged(means: list[float], sound: bool, made: list[Steps], round: int, eta: float) -> None:
+    """Raise if a mean or the new model is not finite, naming the first local step whose loss is not."""
+    if sound and all(map(isfinite, means)):
         return
     for clients, taus, finite in made:
         bad = [(step, k) for step, k, tau in zip(finite.tolist(), clients, taus, strict=True) if step < tau]
@@ -48,4 +48,5 @@ def stop_if_diverged(means: list[float], made: list[Steps], round: int, eta: flo
                 f"round {round + 1}, client {k}, local step {step + 1}: "
                 f"the loss is not finite (client.eta={eta} may be too large)"
             )
-    raise Diverged(f"round {round + 1}: a loss is not finite (client.eta={eta} may be too large)")
+    what = "the model" if all(map(isfinite, means)) else "a loss"
+    raise Diverged(f"round {round + 1}: {what} is not finite (client.eta={eta} may be too large)")

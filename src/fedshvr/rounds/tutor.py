@@ -58,7 +58,9 @@ class Tutor:
             broadcast = Broadcast(server.round, [0], tau, theta[None], server.buffers_, theta[:0], none)
             update = Client([0], [1.0]).work(self.bench, broadcast)
             learned = torch.cat([update.theta[0], update.buffers[0], update.metrics[0].to(theta.dtype)])
-        new, buffers, loss = from_rank(learned, 0, trainer).split(sizes)
-        server.theta.data.copy_(new)
-        server.buffers_.copy_(buffers)
-        return loss[0]
+        learned = from_rank(learned, 0, trainer)
+        sound = learned.isfinite().all()  # if not, the model stays and the round's check stops the run
+        new, buffers, loss = learned.split(sizes)
+        server.theta.data.copy_(torch.where(sound, new, theta))
+        server.buffers_.copy_(torch.where(sound, buffers, server.buffers_))
+        return torch.where(sound, loss[0], torch.nan)

@@ -36,3 +36,18 @@ def read_rows(path: Path) -> list[Row]:
     with path.open(newline="") as file:
         whole = [line for line in file if line.endswith("\n")]
     return [row for row in csv.DictReader(whole) if None not in row.values()]
+
+
+def last_of(rows: list[Row], columns: tuple[str, ...]) -> dict[str, float]:
+    """The values of these columns in the last row, if they are measured."""
+    return {name: float(row[name]) for row in rows for name in columns if name in row}
+
+
+def sums_of(rows: list[Row], columns: tuple[str, ...]) -> dict[str, int]:
+    """The sums of these columns over all rounds; a run that was begun before they were counted has none."""
+    return {name: sum(int(row[name]) for row in rows) for name in columns if rows and name in rows[0]}
+
+
+def skipped_by_client(skips: list[int]) -> dict[str, dict[str, int]]:
+    """The rounds that clients were left out of, if any was."""
+    return {"skipped_by_client": {str(k): n for k, n in enumerate(skips) if n}} if any(skips) else {}

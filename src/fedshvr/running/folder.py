@@ -23,7 +23,7 @@ from fedshvr.data.holdings import Federation
 from fedshvr.errors import Stopped, Unwritable
 from fedshvr.federation import partition
 from fedshvr.rounds.federated import CLIENT_ACCURACY, Federated
-from fedshvr.running.files import Row, append, read_rows, write_atomically
+from fedshvr.running.files import Row, append, last_of, read_rows, skipped_by_client, sums_of, write_atomically
 from fedshvr.running.moved import root_of_today
 from fedshvr.running.progress import duration
 
@@ -219,7 +219,8 @@ class RunFolder(Callback):
             **(self._validated(rows) if len(self.federation.held_out) else {}),
             **last_of(rows[-1:], CLIENT_ACCURACY),
             **{k: v if isfinite(v) else None for k, v in last_of(every[-1:], ("epsilon",)).items()},
-            **sums_of(every, ("bytes_up", "bytes_down")),
+            **sums_of(every, ("bytes_up", "bytes_down", "skipped")),
+            **skipped_by_client(self.module.server.skips),
             "rounds": len(every),
             "seconds": seconds,
             "seconds_per_round": seconds / len(every) if every else None,
@@ -256,16 +257,6 @@ class StayStopped(Callback):
         trainer.should_stop = any(callback.stopped_epoch for callback in trainer.early_stopping_callbacks)
 
 
-def last_of(rows: list[Row], columns: tuple[str, ...]) -> dict[str, float]:
-    """The values of these columns in the last row, if they are measured."""
-    return {name: float(row[name]) for row in rows for name in columns if name in row}
-
-
-def sums_of(rows: list[Row], columns: tuple[str, ...]) -> dict[str, int]:
-    """The sums of these columns over all rounds; a run that was begun before they were counted has none."""
-    return {name: sum(int(row[name]) for row in rows) for name in columns if rows and name in rows[0]}
-
-
 def closing_table(folder: Path, summary: dict[str, Any]) -> str:
     """What the run came to, as text."""
     asked = summary["config"]["rounds"]
@@ -279,6 +270,8 @@ def closing_table(folder: Path, summary: dict[str, Any]) -> str:
     if CLIENT_ACCURACY[0] in summary:
         mean, worst, std = (f"{100 * summary[name]:.2f} %" for name in CLIENT_ACCURACY)
         rows["over clients"] = f"{mean} (worst tenth {worst}, standard deviation {std})"
+    if by_client := summary.get("skipped_by_client"):
+        rows["left out"] = f"{sum(by_client.values())} times a client (clients {', '.join(by_client)})"
     if "bytes_up" in summary:
         rows["traffic"] = f"{summary['bytes_up'] / 1e6:.1f} MB up, {summary['bytes_down'] / 1e6:.1f} MB down"
     if "epsilon" in summary:

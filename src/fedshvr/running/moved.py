@@ -22,6 +22,7 @@ MOVED = {  # the beginning of a _target_; the first that fits
 ADDED: dict[str, Any] = {"callbacks": {}, "tags": [], "resume_anyway": False, "client_accuracy": False}
 ADDED |= {"client_dropout": 0.0, "stragglers": 0.0, "server_labels": 0, "server_epochs": 1.0}
 ADDED |= {"privacy": {"_target_": "fedshvr.algorithms.privacy.Privacy"}}
+ADDED |= {"attack": "none", "attackers": 2, "on_client_error": "fail"}
 
 
 def root_of_today(config: dict[str, Any]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ FREE: tuple[str, ...] = (
     "data.download",
 )
 FREE += ("checkpoint_every", "ckpt_path", "client_accuracy", "client_state", "compile", "dry_run", "engine", "profile")
+FREE += ("on_client_error",)  # until a client is bad both are one, and then `fail` has stopped
 FREE += ("optimality_gap", "resume_anyway", "rounds", "server_loss_every", "tags", "threads")
 KEPT = ("trainer.precision",)
 

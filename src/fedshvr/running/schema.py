@@ -49,6 +49,9 @@ class Root(Groups):
     participation: float
     client_dropout: float
     stragglers: float
+    attack: str
+    attackers: Annotated[int, Least(1)]
+    on_client_error: str
     weighting: str
     reveal_labels: bool
     server_labels: Annotated[int, Least(0)]
