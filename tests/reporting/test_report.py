@@ -143,7 +143,7 @@ def test_what_runs_sent_and_measured_over_clients_has_columns(tmp_path: Path, ma
 
 def test_empty_logs_say_what_to_run_first(make: Report, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     items = make()
-    assert tuple(items) == (*SWEEPS, "identify", "identify_factors")
+    assert tuple(items) == (*SWEEPS, "attacks", "identify", "identify_factors")
     assert "python src/train.py -m sweep=smoke" in capsys.readouterr().out
     assert "python src/train.py -m sweep=smoke" in (tmp_path / "out" / "index.html").read_text()
     assert "| — |" in (tmp_path / "out" / "table1.md").read_text()  # missing, not invented

@@ -9,6 +9,7 @@ from fedshvr.errors import check
 from fedshvr.places import INSTALLED, RESULTS
 from fedshvr.reporting import figures, tables
 from fedshvr.reporting.archive import add_archived, archive
+from fedshvr.reporting.attacks import attacks
 from fedshvr.reporting.collect import Collection, collect
 from fedshvr.reporting.compare import compare
 from fedshvr.reporting.identify import SEARCH, search
@@ -68,12 +69,13 @@ def committed(cfg: DictConfig) -> Path:
 def make_items(cfg: DictConfig, collection: Collection) -> list[Item]:
     """The items asked for: the paper's, ours, and one for each other experiment that has runs."""
     found = {name: find(name, collection.runs, cfg.scale) for name in SWEEPS}
+    found["attacks"] = find("attacks", collection.runs, cfg.scale)
     found |= dict.fromkeys(SEARCH, search(collection.runs, cfg.scale))
     claimed = set().union(*(of_one.claimed for of_one in found.values()))
     others = {i.key: i for i in other_items([r for r in collection.runs if r.folder not in claimed], cfg.scale)}
     names = wanted(cfg["items"], [*found, *others])
     fig5s = partial(fig5, caches=[surfaces(cfg), Path(cfg.out) / "cache"], **cfg.landscape)
-    makers = ITEMS | WINNERS | SEARCH | {"fig5": fig5s}
+    makers = ITEMS | WINNERS | SEARCH | {"fig5": fig5s, "attacks": attacks}
     return [others[name] if name in others else makers[name](found[name]) for name in names]
 
 

@@ -43,9 +43,10 @@ def draw(item: Item, stem: Path, kinds: Iterable[str] = ("png", "pdf")) -> None:
 
 
 def panels_figure(panels: list[Panel]) -> Figure:
-    lines = max(len(panel.series) for panel in panels)
-    figure = Figure(figsize=(6.4 * len(panels), 4.4 + 0.2 * lines), layout="constrained")
-    for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+    lines, rows = max(len(panel.series) for panel in panels), 1 + (len(panels) > 3)
+    columns = -(-len(panels) // rows)
+    figure = Figure(figsize=(6.4 * columns, rows * (4.4 + 0.2 * lines)), layout="constrained")
+    for axes, panel in zip(figure.subplots(rows, columns, squeeze=False).flat, panels, strict=False):
         draw_panel(axes, panel)
     return figure
 

@@ -17,7 +17,7 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf, open_dict
 
 from fedshvr.places import CONFIGS
-from fedshvr.reporting.collect import Run, flat, settings
+from fedshvr.reporting.collect import LATER, Run, flat, settings
 
 SCALES = ("paper", "laptop", "smoke")  # the largest first
 GROUPS = ("data.", "model.")  # whose choices have options of their own
@@ -143,7 +143,7 @@ def wanted(grid: Grid, cell: Where) -> Where:
     where = {k: v for k, v in grid.fixed.items() if k not in ("scale", "logger")}
     for key, value in cell.items():
         where |= row(value) if key == "row" else {key: value}
-    return where
+    return {k: short(k, v) for k, v in where.items()}
 
 
 @cache
@@ -153,7 +153,13 @@ def row(name: str) -> Where:
 
 
 def fits(run: Run, where: Where) -> bool:
-    return all((run.choices if k in run.choices else run.config).get(k) == v for k, v in where.items())
+    known = LATER | run.config | run.choices
+    return all(short(k, known.get(k)) == v for k, v in where.items())
+
+
+def short(key: str, value: Any) -> Any:
+    """A class by its name alone, as in `settings`."""
+    return str(value).rpartition(".")[2] if key.endswith("_target_") else value
 
 
 def find(name: str, runs: Iterable[Run], scale: str | None = None) -> Found:
