@@ -81,7 +81,9 @@ def test_batch_norm_keeps_its_statistics(train: Train, monkeypatch: pytest.Monke
     state = torch.load(run.folder / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
     kept = [b.flatten() for b in model.network.buffers() if b.is_floating_point()]
     assert torch.equal(torch.cat(kept), state["buffers_"])
-    assert evaluate(run.folder).accuracy == run.summary["test_acc"]
+    assert (
+        evaluate(run.folder, trust=True).accuracy == run.summary["test_acc"]
+    )  # the enlarged digits are the test's own
 
 
 @pytest.mark.slow
