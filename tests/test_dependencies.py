@@ -86,7 +86,8 @@ def test_a_run_needs_neither_wandb_nor_torchvision(tmp_path: Path) -> None:
 # ---- private names ---------------------------------------------------------------------------------------------------
 
 PRIVATE = {
-    "lightning": {"_Launcher", "_configure_launcher", "_launcher", "_signal_connector", "_interrupt", "_experiment"},
+    "lightning": {"_Launcher", "_configure_launcher", "_launcher", "_signal_connector", "_interrupt", "_experiment"}
+    | {"_SubprocessScriptLauncher"},
     "torch": {"_C", "_functorch", "_python_dispatch", "_are_functorch_transforms_active", "_add_batch_dim"}
     | {"_unwrap_batched", "_remove_batch_dim", "_foreach_add_"},
     "wandb_workspaces": {"_to_model"},
@@ -132,6 +133,7 @@ def test_lightning_has_them() -> None:
     from lightning import Trainer
     from lightning.pytorch.loggers import WandbLogger
     from lightning.pytorch.strategies import DDPStrategy
+    from lightning.pytorch.strategies.launchers import _SubprocessScriptLauncher
     from lightning.pytorch.strategies.launchers.launcher import _Launcher
     from lightning.pytorch.trainer import call
 
@@ -139,6 +141,7 @@ def test_lightning_has_them() -> None:
     assert strategy._launcher is None
     assert list(signature(strategy._configure_launcher).parameters) == []
     assert {"launch", "kill", "is_interactive_compatible"} <= set(dir(_Launcher))
+    assert issubclass(_SubprocessScriptLauncher, _Launcher)
     assert list(signature(call._interrupt).parameters) == ["trainer", "exception"]
     trainer = Trainer(accelerator="cpu", devices=1, logger=False, enable_checkpointing=False)
     assert list(signature(trainer._signal_connector.register_signal_handlers).parameters) == []

@@ -4,7 +4,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,14 @@ from fedshvr.rounds.client import Client
 from fedshvr.running.stopped import option, replaced
 
 LONG = [*QUICK, *SMALL, "rounds=30", "client.epochs=4"]
+
+
+@pytest.fixture(autouse=True)
+def ctrl_c() -> Iterator[None]:
+    """As at a terminal: a shell's background jobs, and what they start, ignore SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def signalled(patch: pytest.MonkeyPatch, step: int, *signums: int) -> None:

@@ -62,7 +62,7 @@ def requeue() -> None:
     job = slurm_job()
     assert job is not None
     try:
-        done = subprocess.run(["scontrol", "requeue", job]).returncode
+        done = subprocess.run(["scontrol", "requeue", job]).returncode  # SLURM's, wherever it is  # nosec B607
     except OSError as error:
         print(f"error: scontrol requeue {job}: {error.strerror}; the job ends here", file=sys.stderr)
         return
