@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import QUICK, Run
+from conftest import QUICK, SMALL, Run
 from lightning import Trainer
 from sessions import as_printed, ended, none_left, processes_of, signal_all, started, type_in
 
@@ -116,7 +116,7 @@ def test_a_killed_run_leaves_no_process(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_killed_in_parts_and_stopped_it_ends_with_the_same_bits(cli: Cli, tmp_path: Path) -> None:
     """Either of two processes by SIGKILL, both by Ctrl-C once and twice; then the command that was printed."""
-    options = [*TWO, *LONG, "rounds=150"]
+    options = [*TWO, *SMALL, "rounds=60", "client.epochs=4"]
     whole = trained(cli, tmp_path, "whole", *options)
     for rank in (0, 1):
         process = started(tmp_path, *options, "ckpt_path=last")
