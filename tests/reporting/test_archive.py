@@ -72,7 +72,7 @@ def test_runs_of_another_sweep_are_left_to_it(tmp_path: Path) -> None:
     archive("fig2a", runs, tmp_path)
     assert [run.seed for run in read(tmp_path / "runs" / "fig2a_laptop.csv")] == [1]
     assert archive("fig6a", runs, tmp_path) == ["no finished run of sweep=fig6a to archive"]
-    with pytest.raises(UserError, match="archive=fig9: must be one of fig2a,"):
+    with pytest.raises(UserError, match="archive=fig9: must be one of attacks, fig2a,"):
         archive("fig9", runs, tmp_path)
 
 
