@@ -26,8 +26,9 @@ from torch import Tensor, nn
 from fedshvr.algorithms.corrections import ControlVariates
 from fedshvr.algorithms.objectives.batch import Batch, Network, Parts, State
 from fedshvr.algorithms.objectives.supervised import Supervised
-from fedshvr.algorithms.robust import Median
+from fedshvr.algorithms.robust import GeometricMedian, Median
 from fedshvr.compute import engine, linear
+from fedshvr.data.sources import ImageData
 from fedshvr.federation.plan import LocalSGD
 from fedshvr.rounds.federated import Federated
 from fedshvr.running.profiling import Profile
@@ -68,6 +69,14 @@ def batch_norm() -> nn.Module:
     return nn.Sequential(*layers).double()
 
 
+def spoilt() -> ImageData:
+    """Client 1's images are no numbers."""
+    data, split = tiny.images(), tiny.splits()[1]
+    x = data.x.clone()
+    x[[*split.labeled, *split.unlabeled]] = torch.nan
+    return replace(data, x=x)
+
+
 def local(**options: Any) -> LocalSGD:
     return LocalSGD(**{"eta": 0.1, "epochs": 1, "batch_labeled": 3, "batch_unlabeled": 6} | options)
 
@@ -96,6 +105,8 @@ OPTIONS: dict[str, Callable[[], Federated]] = {
     "buffers=local": lambda: shvr(model=batch_norm(), buffers="local"),
     "option I": lambda: tiny.federated(MADE["supervised"](), ControlVariates("I")),
     "median": lambda: tiny.federated(MADE["fixmatch"](), aggregation=Median()),
+    "geometric median": lambda: tiny.federated(MADE["fixmatch"](), aggregation=GeometricMedian(4)),
+    "garbage": lambda: shvr(attack="garbage", attackers=1),
     "momentum, decay": lambda: tiny.federated(MADE["soft"](), local=local(momentum=0.9, weight_decay=0.1)),
     "shuffle": lambda: shvr(local=local(sampling="shuffle")),
     "gap and server loss": lambda: shvr(optimality_gap=True, server_loss_every=1),
@@ -106,6 +117,7 @@ OPTIONS: dict[str, Callable[[], Federated]] = {
     "3 epochs vectorized": lambda: shvr(local=local(epochs=3), engine="vectorized"),
 }
 BAD: dict[str, Callable[[], Federated]] = {
+    "skip": lambda: shvr(on_client_error="skip", data=spoilt(), server_loss_every=0),
     "client_state=cpu": lambda: shvr(client_state="cpu"),
     "item": lambda: tiny.federated(Item(), engine="sequential"),
     "item stacked": lambda: tiny.federated(Item(), engine="vectorized"),

@@ -17,7 +17,16 @@ pytestmark = pytest.mark.xdist_group("device")  # they share one process that ta
 
 LOG, EVALUATION = ["federated._log_round: _to_copy"], ["federated._evaluate: _to_copy"]
 OPTIONS = ["relabel=step", "label_view=mean4", "dropout", "a random layer", "batch norm", "buffers=local", "option I"]
-OPTIONS += ["median", "momentum, decay", "shuffle", "gap and server loss", "engine=measure", "profile=true"]
+OPTIONS += [
+    "median",
+    "geometric median",
+    "garbage",
+    "momentum, decay",
+    "shuffle",
+    "gap and server loss",
+    "engine=measure",
+    "profile=true",
+]
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +74,12 @@ def test_a_local_step_copies_nothing_to_the_device(results: dict, engine: str) -
 def test_client_state_in_main_memory_is_written_once_a_client_or_stack(results: dict) -> None:
     check(results["client_state=cpu"])
     assert results["client_state=cpu"]["reads"] == [["memory.put: _to_copy", *LOG]] * 2
+
+
+def test_skip_reads_what_each_client_says_of_its_labels_the_stacks_update_and_who_is_left_out(results: dict) -> None:
+    check(results["skip"])
+    labels, update = ["skipping.relabel: _local_scalar_dense"] * 3, ["skipping.faults_of: _to_copy"]
+    assert results["skip"]["reads"] == [[*labels, *update, "server._leave_out: _to_copy", *LOG]] * 2
 
 
 def test_a_loss_that_reads_is_found(results: dict) -> None:
