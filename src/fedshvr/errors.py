@@ -1,6 +1,6 @@
 """The one kind of error that is the user's to mend: a sentence that names the option, the value and what is valid."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from signal import Signals
@@ -58,3 +58,17 @@ def writing(path: object) -> Iterator[None]:
         yield
     except OSError as error:
         raise Unwritable(f"{path}: cannot be written ({error.strerror or error}); {WHOLE}") from error
+
+
+@contextmanager
+def placed(place: Callable[[], str]) -> Iterator[None]:
+    """What is raised inside says where, below its traceback."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(place())
+        raise
+
+
+def with_place(error: BaseException) -> str:
+    return "; ".join([str(error), *getattr(error, "__notes__", [])])

@@ -133,6 +133,36 @@ def test_a_client_that_raises(engine: str, capsys: pytest.CaptureFixture) -> Non
     assert np.isfinite(skipped.row["server_loss"])
 
 
+class Late(Supervised):
+    """Raises at the seventh loss: with 1, 2 and 1 local steps, that is the second of client 1 in round 2."""
+
+    def loss(self, net: Network, batch: Batch, state: State) -> tuple[Tensor, Parts]:
+        self.losses = getattr(self, "losses", 0) + 1
+        if self.losses == 7:
+            raise ZeroDivisionError("by hand")
+        return super().loss(net, batch, state)
+
+
+def test_where_a_client_raised_is_told_below_the_traceback() -> None:
+    with pytest.raises(ZeroDivisionError) as caught:
+        tiny.fit(Late(), engine="sequential", server_loss_every=0)
+    assert caught.value.__notes__ == ["round 2, client 1, local step 2"]
+
+
+def test_so_is_which_clients_were_stacked() -> None:
+    with pytest.raises(RuntimeError) as caught:
+        tiny.fit(Picky(), engine="vectorized")
+    assert caught.value.__notes__ == ["round 1, one of clients 0, 1, 2, local step 1"]
+
+
+def test_and_which_client_cannot_label(monkeypatch: pytest.MonkeyPatch) -> None:
+    objective = MADE["soft"]()
+    monkeypatch.setattr(objective, "revise", lambda v, before: 1 / 0)
+    with pytest.raises(ZeroDivisionError) as caught:
+        tiny.fit(objective)
+    assert caught.value.__notes__ == ["round 1, client 0, its pseudo-labels"]
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_c_is_the_mean_of_c_k_though_a_client_is_bad_now_and_then(engine: str) -> None:
     """One of its 5 labelled images is no number: in some rounds it is drawn, in others not."""

@@ -13,6 +13,7 @@ from torch import Tensor
 from fedshvr.algorithms.objectives.batch import MODEL, Batch
 from fedshvr.compute.streams import Draws
 from fedshvr.compute.vector import wide
+from fedshvr.errors import placed
 from fedshvr.rounds.bench import Bench
 from fedshvr.rounds.labels import label_epochs, renew_labels
 from fedshvr.rounds.measures import full_gradient
@@ -33,6 +34,11 @@ class Client(LightningModule):
         super().__init__()
         self.automatic_optimization = False
         self.index, self.omega = index, omega
+
+    @property
+    def name(self) -> str:
+        k, *others = sorted(self.index)
+        return f"one of clients {', '.join(map(str, [k, *others]))}" if others else f"client {k}"
 
     def work(self, bench: Bench, broadcast: Broadcast, stacked: bool = False) -> Update:
         """A round of this client. Without a stack theta_k is the network's own vector, until it is lent again."""
@@ -60,7 +66,7 @@ class Client(LightningModule):
         epochs = [label_epochs(bench, k, t) for k, t in zip(self.index, tau, strict=True)]
         trace: list[Tensor] = []
         step = 0
-        with seat.at_work():
+        with placed(lambda: f"round {broadcast.round + 1}, {self.name}, local step {step + 1}"), seat.at_work():
             for block in bench.batcher.blocks(choices, bench.pool, set().union(*epochs)):
                 bench.progress(self.index[0], step)
                 for batch in seat.batches(block):

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from fedshvr.algorithms.objectives.formulas import mean_logits
 from fedshvr.compute.streams import Draws
+from fedshvr.errors import placed
 from fedshvr.federation.plan import epoch_starts
 from fedshvr.rounds.bench import Bench
 from fedshvr.rounds.messages import Broadcast, Labeled
@@ -25,14 +26,15 @@ def relabel(bench: Bench, broadcast: Broadcast) -> Labeled:
     bench.net.load(broadcast.theta[0], broadcast.buffers)
     make = spread_labels if objective.spread_samples else new_labels
     right, given, cost, moved = [], [], [], []
-    for index, v in make(bench, broadcast.round, k):
-        v = objective.revise(v, pool.v[index])
-        labeled = v.sum(-1) > 0
-        right.append((labeled & (v.argmax(-1) == hidden[index])).sum())
-        given.append(labeled.sum())
-        cost.append(objective.label_cost(v).sum())
-        moved.append((v - pool.v[index]).square().sum())
-        pool.v[index] = v
+    with placed(lambda: f"round {broadcast.round + 1}, client {k}, its pseudo-labels"):
+        for index, v in make(bench, broadcast.round, k):
+            v = objective.revise(v, pool.v[index])
+            labeled = v.sum(-1) > 0
+            right.append((labeled & (v.argmax(-1) == hidden[index])).sum())
+            given.append(labeled.sum())
+            cost.append(objective.label_cost(v).sum())
+            moved.append((v - pool.v[index]).square().sum())
+            pool.v[index] = v
     return Labeled(k, len(bench.samples.unlabeled[k]), *map(torch.stack, (right, given, cost, moved)))
 
 

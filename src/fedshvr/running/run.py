@@ -27,7 +27,7 @@ from fedshvr.compute.streams import stream_seed
 from fedshvr.data.augment import Augment, check_views
 from fedshvr.data.holdings import Federation
 from fedshvr.data.images import checked
-from fedshvr.errors import Ended, Unwritable, UserError, check
+from fedshvr.errors import Ended, Unwritable, UserError, check, with_place
 from fedshvr.federation.cohort import Cohorts
 from fedshvr.federation.held_out import for_server, hold_out, of_the_rest
 from fedshvr.federation.plan import make_plan
@@ -101,7 +101,7 @@ def _job_of_sweep(cfg: DictConfig, hydra: HydraConf) -> float | None:
         print(f"{folder}: failed: {error}" if one_sentence else traceback.format_exc(), file=sys.stderr)
         if not isinstance(error, Locked):
             with suppress(Unwritable):  # sweep_end.py notices a job without an end
-                write_end(folder, config, status="failed", error=str(error))
+                write_end(folder, config, status="failed", error=with_place(error))
         return None
 
 
