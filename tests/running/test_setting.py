@@ -24,6 +24,7 @@ def test_closest_changes_exactly_the_listed_options(experiment: str) -> None:
         "augment._target_": ("fedshvr.data.augment.Shift", "fedshvr.data.augment.Augment"),
         "augment.pixels": (2, None),
         "client.rounding": ("floor", "ceil"),
+        "client.sampling": ("replacement", "shuffle"),
     }
 
 
