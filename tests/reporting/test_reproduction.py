@@ -1,6 +1,7 @@
 """docs/reproduction.md: every number comes from results/, the page is current, and a cell can be run again."""
 
 import csv
+import json
 import re
 import shlex
 import shutil
@@ -60,6 +61,9 @@ def cells_of(results: Path) -> set[str]:
                 if row[name]:
                     key = (row["run"].split("-")[0] + name, row["round"])
                     values.setdefault(key, []).append(float(row[name]) * (100 if name == "test_acc" else 1))
+        for run, facts in re.findall(r"^# run (\w+)-\d+ (.*)", path.read_text(), re.MULTILINE):
+            if "val_acc" in (told := json.loads(facts)):
+                values.setdefault((run + "val_acc", "last"), []).append(100 * told["val_acc"])
     pairs = [(fmean(v), pstdev(v)) for v in values.values()]
     return {f"{mean:.{digits}f} ± {std:.{digits}f}" for mean, std in pairs for digits in (0, 1, 4)}
 

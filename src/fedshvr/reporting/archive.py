@@ -24,7 +24,8 @@ from fedshvr.reporting.sweeps import CONFIGS, SCALES, find, override
 from fedshvr.running.files import write_atomically
 
 CURVES = ("test_acc", *OPTIONAL)
-FACTS = ("test_acc", "rounds", "seconds", "processes", "versions", "finished_at", "partition_sha256", "theta_sha256")
+FACTS: tuple[str, ...] = ("test_acc", "val_acc", "rounds", "seconds", "processes", "versions", "finished_at")
+FACTS += ("partition_sha256", "theta_sha256")
 Json = dict[str, Any]
 
 

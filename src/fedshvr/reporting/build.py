@@ -23,7 +23,7 @@ from fedshvr.reporting.winners import WINNERS
 
 PAPER = ("table1", "fig2a", "fig2b", "fig3a", "fig3b", "fig4", "fig5", "fig6a", "fig6b", "theorem1")
 OURS: tuple[str, ...] = ("fig6a_features", "fig6b_features", "label_view")  # in another setting; what it leaves open
-OURS += ("who_wins_mnist", "who_wins_cifar")  # a fair comparison
+OURS += ("tune_mt", "who_wins_mnist", "who_wins_cifar")  # a fair comparison, and what was chosen for it
 SWEEPS = (*PAPER, *OURS)
 
 

@@ -18,7 +18,7 @@ from fedshvr.reporting.items import (
     label,
     last_known,
 )
-from fedshvr.reporting.sweeps import Found, Group
+from fedshvr.reporting.sweeps import Found, Group, describe
 
 ACCURACY = "test accuracy (%)"
 ROUND = "communication round"
@@ -148,6 +148,31 @@ def label_view(found: Found) -> Item:
     return item(found, "The view from which pseudo-labels come", table, note=note)
 
 
+def held_out(title: str) -> Callable[[Found], Item]:
+    """Options by the accuracy on held-out samples, the best first; how they do on the test set is not shown."""
+
+    def build(found: Found) -> Item:
+        places: dict[str, dict[str, list[float]]] = {}
+        for g in found.groups:
+            options = describe({k: v for k, v in g.cell.items() if k != "experiment"} | dict(g.variant))
+            values = [100 * run.summary["val_acc"] for run in g.runs.values() if "val_acc" in run.summary]
+            places.setdefault(options, {})[SETTINGS[g.cell["experiment"]]] = values
+        rows = [
+            [options, *(cell(by.get(name, [])) for name in SETTINGS.values()), f"{overall(by):.2f}"]
+            for options, by in sorted(places.items(), key=lambda place: -overall(place[1]))
+        ]
+        columns = ["options", *(f"{name}, held out (%)" for name in SETTINGS.values()), "mean"]
+        note = f"Accuracy after round {last_round(found.groups)} on a tenth of the training set that no client has."
+        return item(found, title, Table(columns, rows), note=note)
+
+    return build
+
+
+def overall(values: dict[str, list[float]]) -> float:
+    """The mean over the experiments of the means over the seeds."""
+    return float(np.mean([np.mean(v) for v in values.values() if v]))
+
+
 def rounds_to_reach(title: str, remark: str = "") -> Callable[[Found], Item]:
     def build(found: Found) -> Item:
         series: list[Series] = []
@@ -223,4 +248,5 @@ ITEMS: dict[str, Callable[[Found], Item]] = {
     "fig6b_features": rounds_to_reach("Fig. 6b with fixed features: rounds to reach an accuracy", NOT_CNN13),
     "theorem1": theorem1,
     "label_view": label_view,
+    "tune_mt": held_out("The mean teacher's weight and decay, on held-out samples"),
 }

@@ -3,25 +3,20 @@
 What stands between <!-- name --> and <!-- /name --> is written here, and so are the figures under docs/img.
 """
 
-import csv
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 
 from omegaconf import DictConfig
 
 from fedshvr.errors import check
 from fedshvr.places import TREE
-from fedshvr.reporting import cost, figures
-from fedshvr.reporting.archive import add_archived
-from fedshvr.reporting.collect import Collection, Run
+from fedshvr.reporting import figures
 from fedshvr.reporting.items import NONE, Item, Table
-from fedshvr.reporting.landscape import fig5
-from fedshvr.reporting.paper import ITEMS, SETTINGS, TABLE1, last_round
-from fedshvr.reporting.reproduce import budget
-from fedshvr.reporting.sweeps import Found, command, find, grid
+from fedshvr.reporting.paper import SETTINGS, TABLE1, last_round
+from fedshvr.reporting.quotes import SCALES, Results, demo, gpu_cost, hours, listed, quoted, searched, unmeasured
+from fedshvr.reporting.sweeps import Found, command, find
 from fedshvr.reporting.tables import markdown_table
 from fedshvr.reporting.verdicts import (
     CLAIMS,
@@ -38,37 +33,12 @@ from fedshvr.reporting.verdicts import (
 )
 from fedshvr.reporting.winners import WINNERS
 
-SCALES = ("paper", "laptop")  # those that the page shows
 PAGES = ("docs/reproduction.md", "README.md")
 ANSWER = {True: "yes", False: "no", None: "cannot say"}
 COLUMNS = [(e, t) for e in SETTINGS for t in (1, 0)]  # of Table I; 0 is the last round
 JUDGED: tuple[str, ...] = ("table1", "fig2a", "fig2b", "fig3a", "fig3b", "fig4", "fig5", "fig6a", "fig6b", "theorem1")
 JUDGED += ("fig6a_features", "fig6b_features", *WINNERS)
 SHORT = {REPRODUCED: "**met**", IN_ORDER: "in order", NOT: "no", UNMEASURED: ""}
-
-
-@dataclass
-class Results:
-    """The committed runs, sorted into the sweeps' cells once for each sweep and scale."""
-
-    folder: Path
-    landscape: dict[str, int]
-
-    @cached_property
-    def runs(self) -> list[Run]:
-        collection = add_archived(Collection(), self.folder)
-        check(not collection.damaged, f"results={self.folder}: damaged: {collection.damaged}")
-        return collection.runs
-
-    def scales(self, name: str) -> list[Found]:
-        """At every scale that has runs, the paper's first."""
-        found = [find(name, self.runs, scale) for scale in SCALES]
-        return [f for f in found if f.groups]
-
-    def item(self, found: Found) -> Item:
-        if found.grid.name == "fig5":
-            return fig5(found, [self.folder / "landscape"], **self.landscape)
-        return (ITEMS | WINNERS)[found.grid.name](found)
 
 
 def write_pages(cfg: DictConfig, root: Path = TREE) -> None:
@@ -122,10 +92,6 @@ def item_block(name: str, results: Results) -> str:
             parts.append(f"![{item.title}, scale {found.scale}](img/{name}_{found.scale}.png)")
         parts += [f"{item.note} `{found.command}`".strip(), *missing_part(found)]
     return "\n\n".join(parts or [unmeasured(name)])
-
-
-def unmeasured(name: str) -> str:
-    return f"**Verdict: {UNMEASURED}.** `{command(name, 'laptop')}`, then `python src/report.py archive={name}`"
 
 
 def missing_part(found: Found) -> list[str]:
@@ -251,40 +217,6 @@ def headline(results: Results) -> str:
     return "\n\n".join(parts)
 
 
-def quoted(name: str, results: Results) -> str:
-    """A table of results/ as it is, accuracies in %."""
-    with (results.folder / f"{name}.csv").open(newline="") as file:
-        header, *rows = csv.reader(file)
-    percent = [[f"{100 * float(v):.1f} %" if re.fullmatch(r"0\.\d+", v) else v for v in row] for row in rows]
-    return "\n".join(markdown_table(Table(header, percent)))
-
-
-def gpu_cost(results: Results) -> str:
-    """Forward and backward passes of the local steps, as the framework counts them."""
-    header, rows = cost.table(results.folder / "cost.csv")
-    runs = len(grid("fig6a").cells()) * len(grid("fig6a").seeds)
-    assumed = f"Hours at an assumed {cost.RATE / 1e12:g} TFLOP/s in float32, a quarter of the {cost.GPU}'s peak"
-    return "\n".join([*markdown_table(Table(header, rows)), "", f"{assumed}; not measured. Fig. 6a is {runs} runs."])
-
-
-def hours(results: Results) -> str:
-    """What `make reproduce SCALE=laptop` takes; which jobs have runs changes too often for the page."""
-    table = budget("laptop", [], results.folder)
-    return "\n".join(
-        markdown_table(Table([*table.columns[:2], table.columns[3]], [[*r[:2], r[3]] for r in table.rows]))
-    )
-
-
-def demo(results: Results) -> str:
-    """For the README: what the embedded digits give without Fed-SHVR."""
-    with (results.folder / "digits.csv").open(newline="") as file:
-        _, matched, plain = (100 * float(row["test_acc"]) for row in csv.DictReader(file))
-    return (
-        f"Ten clients know one label a class each. Supervised FedAvg in the same setting reaches {plain:.1f} %, and "
-        f"{matched:.1f} % with as many local steps as Fed-SHVR takes."
-    )
-
-
 BLOCKS: dict[str, Callable[[Results], str]] = {
     "rules": lambda results: RULES,
     "overview": overview,
@@ -294,4 +226,7 @@ BLOCKS: dict[str, Callable[[Results], str]] = {
     "budget": hours,
     "digits": partial(quoted, "digits"),
     "label_view": partial(quoted, "label_view"),
+    "tune_mt": partial(listed, "tune_mt"),
+    "identify": partial(searched, "identify"),
+    "identify_factors": partial(searched, "identify_factors"),
 }
