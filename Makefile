@@ -9,7 +9,7 @@ SCALE  ?= laptop
 export PATH := $(abspath $(BIN)):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo train test test-all lint report reproduce budget docs bench bench-peers audit hashes clean
+.PHONY: help setup demo train test test-all lint report reproduce budget docs bench bench-peers audit mutants hashes clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -61,9 +61,14 @@ audit: setup  ## our code by bandit, and known vulnerabilities of what is pinned
 	if [ $$code -eq 0 ] || grep -q 'known vulnerabilit' $(VENV)/audit.txt; then cat $(VENV)/audit.txt; exit $$code; fi; \
 	echo "known vulnerabilities cannot be looked up from here, the packages were not audited: $$(tail -n 1 $(VENV)/audit.txt)"
 
+mutants: setup  ## small changes of the mathematics, each of which a test must notice: results/mutants.csv, survivors.csv
+	$(BIN)/pip install --quiet --disable-pip-version-check -c requirements.lock mutmut==3.8.1
+	OMP_NUM_THREADS=1 $(PY) -m mutmut run $(ARGS)
+	$(PY) tests/mutants.py
+
 hashes: setup  ## requirements.hashes from requirements.lock
 	$(BIN)/pip install --quiet --dry-run --ignore-installed --report $(VENV)/report.json -r requirements.lock
 	$(PY) docs/hashes.py $(VENV)/report.json
 
 clean:  ## remove the environment, caches and logs (not the data cache)
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis logs reports site
+	rm -rf $(VENV) mutants .pytest_cache .mypy_cache .ruff_cache .hypothesis logs reports site

@@ -1,5 +1,6 @@
 """The sweeps' grids, and which runs fill their cells."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from hydra.core.global_hydra import GlobalHydra
 
 from fedshvr.reporting.build import PAPER, SWEEPS
 from fedshvr.reporting.collect import Run, collect
+from fedshvr.reporting.paper import ITEMS
 from fedshvr.reporting.sweeps import CONFIGS, find, grid, wanted
 
 CELLS = {"table1": 12, "fig2a": 4, "fig2b": 4, "fig3a": 20, "fig3b": 20, "fig4": 3, "fig5": 2, "fig6a": 20, "fig6b": 4}
@@ -129,3 +131,19 @@ def test_settings_are_never_mixed_and_named(tmp_path: Path) -> None:
         ("closest", (), [0]),
         ("closest", (("client.eta", 0.1),), [0]),
     ]
+
+
+def test_options_are_chosen_by_held_out_samples_and_the_test_set_is_not_shown(tmp_path: Path) -> None:
+    make_sweep(tmp_path, "tune_mt")
+    for path in tmp_path.rglob("summary.json"):
+        summary = json.loads(path.read_text())
+        objective = summary["config"]["algorithm"]["objective"]
+        iid = summary["config"]["choices"]["experiment"] == "mnist_iid"
+        summary["val_acc"] = 0.9 + 0.001 * objective["decay"] - 0.01 * (objective["weight"] == 100) + 0.004 * iid
+        path.write_text(json.dumps(summary))
+    found = find("tune_mt", collect(tmp_path).runs, "laptop")
+    table = ITEMS["tune_mt"](found).table
+    assert not found.missing
+    assert table.columns == ["options", "IID, held out (%)", "Non-IID, held out (%)", "mean"]
+    assert [row[0] for row in table.rows[::5]] == ["weight=1.0, decay=0.999", "weight=100.0, decay=0.99"]
+    assert table.rows[0][1:] == ["90.5 (1)", "90.1 (1)", "90.30"]

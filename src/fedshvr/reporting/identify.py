@@ -151,9 +151,16 @@ def identify(found: Found) -> Item:
         f"The best {BEST} of {len(ranked)} settings; identify.csv has all. The distance is the mean of |ours - the "
         "paper's| accuracy (%) over the cells that have runs; settings with more cells come first."
     )
-    table = Table([*head, *CELLS], [paper_row(), *best] if best else [])
+    table = measured_columns(Table([*head, *CELLS], best), paper_row())
     made = item(found, "The settings closest to Table I at T=1", table, note=note)
     return replace(made, points=Table(["rank", *names, *head[2:], *CELLS], rows))
+
+
+def measured_columns(table: Table, first: list[str] | None = None) -> Table:
+    """The table without the columns that have nothing, and with this row before the others."""
+    kept = [i for i in range(len(table.columns)) if any(row[i] != NONE for row in table.rows)]
+    rows = [first, *table.rows] if first and table.rows else table.rows
+    return Table([table.columns[i] for i in kept], [[row[i] for i in kept] for row in rows])
 
 
 def paper_row() -> list[str]:
@@ -180,7 +187,7 @@ def identify_factors(found: Found) -> Item:
         "The change from the first level to the second, all else equal: of the distance to the paper (negative is "
         "nearer; the mean over the cells that have such pairs of settings) and of each cell's accuracy, in points of %."
     )
-    made = item(found, "What each unstated setting changes at T=1", Table(columns, rows), note=note)
+    made = item(found, "What each unstated setting changes at T=1", measured_columns(Table(columns, rows)), note=note)
     return replace(made, key="identify_factors")
 
 
