@@ -11,6 +11,7 @@ from torch import Tensor
 from fedshvr.algorithms.aggregation import Average, Normalized
 from fedshvr.algorithms.corrections import ControlVariates, Correction
 from fedshvr.algorithms.grouped import Grouped
+from fedshvr.algorithms.objectives.fedsem import FedSem
 from fedshvr.errors import Diverged
 from fedshvr.rounds.messages import Labeled, Update
 from fedshvr.rounds.server import Server
@@ -115,10 +116,13 @@ def test_what_is_sent_and_how_many_bytes_go_each_way() -> None:
     assert torch.equal(given.buffers, made.buffers_)
     down = 8 * (2 * len(made.theta) + len(made.buffers_) + 1)  # theta, c, statistics, done
     assert made.traffic.tolist() == [0, 2 * down]
-    made.broadcast([1])
-    made.fold(update(made, 2, 0))
+    made.broadcast([1])  # says nothing of being sent
+    made.send([1])
+    assert made.traffic.tolist() == [0, 3 * down]
+    made.fold(update(made, 2))
+    made.fold(update(made, 0))
     up = 8 * (2 * len(made.theta) + len(made.buffers_) + 4 + 1)  # theta_k, change of c_k, statistics, metrics, finite
-    assert made.traffic.tolist() == [2 * up, 2 * down]
+    assert made.traffic.tolist() == [2 * up, 3 * down]
 
 
 def test_without_control_variates_there_is_no_c() -> None:
@@ -130,6 +134,14 @@ def test_without_control_variates_there_is_no_c() -> None:
     assert [len(t) for t in made.sums()] == [len(made.theta), 0, 0, 5, 4, 2, 0]
     made.close(made.step)
     close(made.theta.detach(), OMEGA @ update(made, 0, 1, 2).theta)
+
+
+def test_who_has_no_label_waits_until_unlabelled_samples_count() -> None:
+    """FedSem with two rounds on the labels alone, of two epochs each."""
+    local = tiny.LocalSGD(eta=0.1, epochs=2, batch_labeled=3, batch_unlabeled=6)
+    made = tiny.federated(FedSem(2, 2), local=local).server
+    made.plan.__dict__["with_labels"] = [0, 2]
+    assert [made.able(round) for round in range(4)] == [[0, 2], [0, 2], [0, 1, 2], [0, 1, 2]]
 
 
 def test_labels_are_counted_and_their_cost_weighs_as_the_client() -> None:

@@ -42,6 +42,24 @@ def test_soft_by_hand() -> None:
     assert slope(parts["r2"], net) == pytest.approx(0.09 * 2 * log(9), abs=1e-14)
 
 
+def test_soft_labels_of_every_step_by_hand() -> None:
+    """The label (9, 1)/10 of the clean image 1 comes from the network as it is; it has no gradient."""
+    net, objective = line(), SoftPseudoLabel(1.0, 0.5, 0.0, Ramp(0), relabel="step")
+    objective.begin_round(0)
+    loss, parts = objective.loss(net, Batch(column(1), ZERO, (column(2), column(1)), ()), {})
+    assert tuple(parts) == objective.parts
+    assert parts["unlabeled"].item() == pytest.approx(-(0.9 * log(0.9) + 0.1 * log(0.1)), abs=1e-14)
+    assert slope(parts["unlabeled"], net) == pytest.approx(0, abs=1e-14)
+    assert slope(loss, net) == pytest.approx(CE_SLOPE, abs=1e-14)
+
+
+def test_soft_labels_are_those_of_each_image_however_they_lie() -> None:
+    objective, logits = SoftPseudoLabel(1.0, 0.5, 0.1, Ramp(0)), torch.randn(2, 4, 3, dtype=torch.float64)
+    stacked = objective.label(logits)
+    torch.testing.assert_close(stacked.sum(-1), torch.ones(2, 4, dtype=torch.float64))
+    torch.testing.assert_close(stacked, torch.stack([objective.label(part) for part in logits]))
+
+
 def test_soft_labels_become_hard_without_r1() -> None:
     objective = SoftPseudoLabel(1.0, 0.0, 0.1, Ramp(0))
     assert objective.label(torch.tensor([[1.0, 1.1, -3.0]])).tolist() == [[0, 1, 0]]
