@@ -14,6 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 COUNTS, SURVIVORS = ROOT / "results/mutants.csv", ROOT / "results/survivors.csv"
+PAGE = ROOT / "docs/reliability.md"
 KILLED = (1, 3, 24, -24, 36, 152, 255)  # exit codes: a test failed, pytest ended in an error, or the time was up
 Row = dict[str, str]
 
@@ -33,13 +34,25 @@ def main() -> None:
             survivors.append(row | {"reason": reasons.get(key(row), "")})
     write(COUNTS, counts)
     write(SURVIVORS, survivors)
+    PAGE.write_text(filled(PAGE.read_text()))
     total, killed = (sum(int(row[name]) for row in counts) for name in ("mutants", "killed"))
     print(f"{killed} of {total} mutants killed ({killed / total:.1%}); {len(survivors)} survive: {SURVIVORS.name}")
 
 
+def filled(page: str) -> str:
+    """The page with the table of the last run."""
+    rows = read(COUNTS)
+    rows.append({"file": "all", **{name: str(sum(int(row[name]) for row in rows)) for name in ("mutants", "killed")}})
+    lines = ["| file | mutants | killed |", "|---|---|---|"]
+    for row in rows:
+        share = int(row["killed"]) / int(row["mutants"])
+        lines.append(f"| {row['file']} | {row['mutants']} | {row['killed']} ({share:.1%}) |")
+    return re.sub(r"(?<=<!-- mutants -->\n).*?(?=<!-- /mutants -->)", "\n".join(lines) + "\n", page, flags=re.DOTALL)
+
+
 def function(name: str) -> str:
     """mutmut's fedshvr.algorithms.corrections.xǁProximalǁ__init____mutmut_2 is Proximal.__init__."""
-    return ".".join(re.sub(r"__mutmut_\d+$", "", name).rpartition(".x")[2].strip("ǁ_").split("ǁ"))
+    return ".".join(re.sub(r"__mutmut_\d+$", "", name).rpartition(".x")[2][1:].split("ǁ"))
 
 
 def change(name: str) -> Row:
