@@ -1,5 +1,6 @@
 """The server's round by hand, without clients: what it sends, what becomes of made-up Updates, and what it counts."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -247,6 +248,23 @@ def test_everything_of_the_size_of_theta_is_cast() -> None:
     assert set(kinds) == {"theta", "buffers_", "c", "ema", "group_models"}
     assert set(kinds.values()) == {torch.float32}
     assert isinstance(made.theta, torch.nn.Parameter)
+
+
+def test_a_model_in_single_precision_has_its_means_in_double() -> None:
+    made = server(ControlVariates(), Normalized())
+    made.cast(torch.float32)
+    made.begin(0, [0, 1, 2])
+    whole = update(made, 0, 1, 2)
+    theta, change, buffers = (t.float() for t in (whole.theta, whole.change, whole.buffers))
+    single = replace(whole, theta=theta, change=change, buffers=buffers)
+    made.fold(single)
+    assert len(single.change) == 0  # spent: the moves take its place
+    kinds = [made.change.dtype, made.new_buffers.dtype, made.means.dtype]
+    assert kinds == [torch.float32, torch.float32, torch.float64]
+    sent = made.close(made.step)
+    close(made.means[:-1], OMEGA @ whole.metrics)
+    close(made.means[-1], OMEGA @ (sent - theta).norm(dim=1).double())
+    torch.testing.assert_close(made.buffers_, (OMEGA @ buffers.double()).float(), rtol=0, atol=0)
 
 
 def test_momentum_and_pull_count_in_how_far_a_client_moves() -> None:
