@@ -145,6 +145,33 @@ def test_who_has_no_label_waits_until_unlabelled_samples_count() -> None:
     assert [made.able(round) for round in range(4)] == [[0, 2], [0, 2], [0, 1, 2], [0, 1, 2]]
 
 
+def test_steps_are_those_of_the_labels_while_only_they_count() -> None:
+    made = tiny.federated(FedSem(1, 1, labeled_steps="labeled"), aggregation=Normalized()).server
+    for round, tau in enumerate(([1, 2, 1], TAU)):
+        made.begin(round, [0, 1, 2])
+        assert made.tau == tau
+        assert made.effective.tolist() == tau
+        assert made.broadcast([1]).tau == [tau[1]]
+
+
+def test_stragglers_make_other_steps_in_every_round() -> None:
+    made = server(Correction(), Normalized(), stragglers=1.0, model=tiny.network())
+    seen = []
+    for round in range(6):
+        made.begin(round, [0, 1, 2])
+        assert made.tau == made.cohorts.steps(made.plan.tau, [0, 1, 2], round)
+        assert made.effective.tolist() == made.tau
+        seen.append(tuple(made.tau))
+    assert len(set(seen)) > 1
+
+
+def test_what_is_not_asked_for_is_not_there() -> None:
+    made = server()
+    assert made.release is None
+    assert made.ema is None
+    assert made.group_models.numel() == 0
+
+
 def test_labels_are_counted_and_their_cost_weighs_as_the_client() -> None:
     """Cost: the mean over the client's samples; movement: the sum. Who labels without being at work has no weight."""
     made = server()
@@ -259,8 +286,8 @@ def test_a_model_in_single_precision_has_its_means_in_double() -> None:
     single = replace(whole, theta=theta, change=change, buffers=buffers)
     made.fold(single)
     assert len(single.change) == 0  # spent: the moves take its place
-    kinds = [made.change.dtype, made.new_buffers.dtype, made.means.dtype]
-    assert kinds == [torch.float32, torch.float32, torch.float64]
+    assert {made.change.dtype, made.new_buffers.dtype} == {torch.float32}
+    assert {made.means.dtype, made.labels.dtype, made.traffic.dtype, made.left_out.dtype} == {torch.float64}
     sent = made.close(made.step)
     close(made.means[:-1], OMEGA @ whole.metrics)
     close(made.means[-1], OMEGA @ (sent - theta).norm(dim=1).double())
