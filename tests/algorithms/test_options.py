@@ -75,6 +75,16 @@ REFUSED_PLANS: list[tuple[list[tuple[int, int]], dict[str, Any], str]] = [
         "client.batch_labeled=4: client.sampling=shuffle needs at most 3, the labeled samples of client 1",
     ),
     (
+        [(0, 5), (3, 5), (3, 5)],
+        {"sampling": "shuffle"},
+        "client.batch_labeled=4: client.sampling=shuffle needs at most 3, the labeled samples of client 1",
+    ),
+    (
+        [(4, 5), (1, 5)],
+        {"sampling": "shuffle"},
+        "client.batch_labeled=4: client.sampling=shuffle needs at most 1, the labeled samples of client 1",
+    ),
+    (
         [(4, 5), (0, 7), (5, 4)],
         {"sampling": "shuffle"},
         "client.batch_unlabeled=5: client.sampling=shuffle needs at most 4, the unlabeled samples of client 2",

@@ -39,6 +39,7 @@ def test_tau_is_the_floor_and_at_least_one(labeled: int, unlabeled: int, epochs:
         (65, 0, 2, 32, 6),  # not ceil(65 * 2 / 32) = 5
         (10, 0, 3, 32, 3),  # less than a batch
         (60, 0, 0.5, 32, 1),
+        (0, 0, 1, 32, 1),  # one at least
         (70, 0, 1.5, 32, 5),  # ceil(1.5 * 3)
         (100, 0, 0.58, 1, 58),  # 57.99.. in floating point
     ],

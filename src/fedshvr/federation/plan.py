@@ -47,7 +47,7 @@ class Sets:
     """Index sets of all clients as one flat tensor; client k's is flat[start[k] : start[k] + size[k]]."""
 
     def __init__(self, sets: list[Tensor]) -> None:
-        self.flat = torch.cat(sets) if sets else torch.empty(0, dtype=torch.long)
+        self.flat = torch.cat(sets)
         self.size = torch.tensor([len(s) for s in sets])
         self.start = self.size.cumsum(0) - self.size
 
