@@ -28,7 +28,7 @@ def local(**options: Any) -> LocalSGD:
 
 def plan(*sizes: tuple[int, int], **options: Any) -> Any:
     """Clients with so many labelled and unlabelled samples."""
-    own = {k: options.pop(k) for k in ("sampling",) if k in options}
+    own = {k: options.pop(k) for k in ("sampling", "steps", "epochs") if k in options}
     ends = np.cumsum([0, *(n for pair in sizes for n in pair)])
     parts = [np.arange(a, b) for a, b in pairwise(ends)]
     splits = [Split(parts[i], parts[i + 1], (0,)) for i in range(0, len(parts), 2)]
@@ -144,6 +144,8 @@ def test_weights_and_steps_by_hand() -> None:
     supervised = plan(*sizes, uses_unlabeled=False)
     assert supervised.tau == supervised.tau_labeled == [1, 0, 1]
     assert supervised.omega.tolist() == [14 / 44, 0, 30 / 44]
+    assert plan(*sizes, uses_unlabeled=False, steps="step_matched").tau == [2, 0, 5]
+    assert plan((0, 40), (4, 5), epochs=10).tau_labeled == [1, 10]
     revealed = plan(*sizes, uses_unlabeled=False, reveal_labels=True)
     assert revealed.tau == [3, 1, 7]
     assert revealed.labeled[0].tolist() == list(range(14))
