@@ -13,7 +13,8 @@ from fedshvr.algorithms.aggregation import Average, Normalized
 from fedshvr.algorithms.corrections import ControlVariates, Correction
 from fedshvr.algorithms.grouped import Grouped
 from fedshvr.algorithms.objectives.fedsem import FedSem
-from fedshvr.errors import Diverged
+from fedshvr.algorithms.privacy import Central
+from fedshvr.errors import Diverged, UserError
 from fedshvr.rounds.messages import Labeled, Update
 from fedshvr.rounds.server import Server
 
@@ -292,6 +293,23 @@ def test_a_model_in_single_precision_has_its_means_in_double() -> None:
     close(made.means[:-1], OMEGA @ whole.metrics)
     close(made.means[-1], OMEGA @ (sent - theta).norm(dim=1).double())
     torch.testing.assert_close(made.buffers_, (OMEGA @ buffers.double()).float(), rtol=0, atol=0)
+
+
+def test_sums_lie_where_the_model_does() -> None:
+    made = server(ControlVariates(), Normalized())
+    whole = update(made, 0, 1, 2)
+    made.to("meta")
+    made.done = torch.zeros(3, dtype=torch.long)  # in main memory
+    made.begin(0, [0, 1, 2])
+    tensors = {name: value.to("meta") for name, value in vars(whole).items() if isinstance(value, Tensor)}
+    made.fold(replace(whole, **tensors))
+    made.close(lambda: None)
+    assert {t.device.type for t in (made.change, made.new_buffers, made.means, made.labels, made.traffic)} == {"meta"}
+
+
+def test_privacy_is_refused_for_batch_statistics() -> None:
+    with pytest.raises(UserError, match="privacy=central: the network has batch statistics, which"):
+        server(privacy=Central(1.0, 1.0, 1e-5))
 
 
 def test_momentum_and_pull_count_in_how_far_a_client_moves() -> None:
