@@ -166,7 +166,9 @@ def table1_verdict(found: Found, setting: str) -> str:
     measured = len(judged) - counts[UNMEASURED]
     whole = NOT if counts[NOT] else REPRODUCED if counts[REPRODUCED] == measured and not reduced(found) else IN_ORDER
     detail = f"of {measured} cells {counts[REPRODUCED]} met, {counts[IN_ORDER]} in order, {counts[NOT]} not"
-    return f"{whole} ({detail}; {counts[UNMEASURED]} not measured yet)" if counts[UNMEASURED] else f"{whole} ({detail})"
+    if counts[UNMEASURED]:
+        return f"so far {whole} ({detail}; {counts[UNMEASURED]} not measured yet)"
+    return f"{whole} ({detail})"
 
 
 # ---- the other blocks ------------------------------------------------------------------------------------------------
