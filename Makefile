@@ -28,10 +28,10 @@ train: setup  ## train; options in ARGS, e.g. make train ARGS="experiment=mnist_
 	$(PY) src/train.py $(ARGS)
 
 test: setup  ## the tests that need neither network nor patience
-	$(PY) -m pytest -n logical --dist loadgroup $(ARGS)
+	$(PY) -m pytest -n logical $(ARGS)
 
 test-all: setup  ## every test, also slow ones and those that fetch the real data sets
-	$(PY) -m pytest -n logical --dist loadgroup -m "" $(ARGS)
+	$(PY) -m pytest -n logical -m "" $(ARGS)
 
 lint: setup  ## every hook of .pre-commit-config.yaml on every file
 	pre-commit run --all-files

@@ -7,7 +7,9 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,6 +18,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, open_dict
+from xdist.scheduler import LoadScopeScheduling
 
 import fedshvr  # noqa: F401  # before lightning and torchvision: see fedshvr.torchvision_compat
 
@@ -26,6 +29,24 @@ ALGORITHMS = sorted(path.stem for path in (ROOT / "configs" / "algorithm").glob(
 STACKED = [name for name in ALGORITHMS if name != "fed_ladder"]  # it has batch norm: engine=vectorized is refused
 SMALL = ["partition.clients=4", "partition.unlabeled=120", "client.epochs=1", "model.hidden=[16]"]
 QUICK = ["logger=csv", "rounds=3", "trainer=cpu", "trainer.devices=1"]
+
+
+@cache
+def shared(path: str) -> bool:
+    """Do the tests of this file share something that takes long to make?"""
+    return 'scope="module"' in (ROOT / path).read_text()
+
+
+class ByFile(LoadScopeScheduling):
+    """Each test goes to whichever process is free, but those of a file that share something go to one."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        path = nodeid.partition("::")[0]
+        return path if shared(path) else nodeid
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
+    return ByFile(config, log)
 
 
 class Run:

@@ -13,8 +13,6 @@ import pytest
 import tiny
 from conftest import ALGORITHMS, ROOT, STACKED, environment
 
-pytestmark = pytest.mark.xdist_group("device")  # they share one process that takes minutes
-
 LOG, EVALUATION = ["federated._log_round: _to_copy"], ["federated._evaluate: _to_copy"]
 OPTIONS = ["relabel=step", "label_view=mean4", "dropout", "a random layer", "batch norm", "buffers=local", "option I"]
 OPTIONS += [
