@@ -20,10 +20,12 @@ from conftest import ALGORITHMS, ROOT, SMALL, Run, enlarge_digits, run_here
 from fedshvr.compute import engine
 
 FILE = ROOT / "tests" / "recorded.json"
+STRONG = ["algorithm.objective.weight=100.0", "algorithm.objective.decay=0.99"]  # of the mean teacher, when recorded
 SOONER = {  # so that three rounds see all that the method does
     "fedsem": ["algorithm.objective.labeled_rounds=1", "algorithm.objective.labeled_steps=labeled"],
     "fedmatch": ["algorithm.objective.helpers_every=2"],
     "fed_self_training": ["algorithm.objective.keep=true", "algorithm.objective.threshold=0.2"],
+    "fed_mt": STRONG,
 }
 CNN13 = ["model=cnn13", "model.width=0.0625", "partition.clients=3", "partition.unlabeled=60", "client.epochs=1"]
 THREADED = ("huge", "cnn13", "cnn13, local buffers")  # networks that take all cores as threads
@@ -31,7 +33,7 @@ EXACT = "trainer.precision=64-true"
 VARIANTS = {
     "participation": ["participation=0.5", "optimality_gap=true", "server_loss_every=2"],
     "participation, sequential": ["participation=0.5", "optimality_gap=true", "engine=sequential", EXACT],
-    "resumed": ["participation=0.5", "algorithm=fed_mt"],
+    "resumed": ["participation=0.5", "algorithm=fed_mt", *STRONG],
     "resumed control variates": ["participation=0.5", EXACT],
     "two ranks": ["trainer.devices=2", "participation=0.75"],
     "two ranks, grouping": ["trainer.devices=2", "algorithm=grouping", EXACT],
@@ -57,7 +59,7 @@ VARIANTS = {
     "huge": ["model.hidden=[17000]", "rounds=2", "partition.clients=3"],
     "validation": ["validation=0.1", "weighting=uniform", "client.sampling=shuffle"],
     "cnn13": [*CNN13],
-    "cnn13, local buffers": [*CNN13, "buffers=local", "algorithm=fed_mt", "participation=0.67", EXACT],
+    "cnn13, local buffers": [*CNN13, "buffers=local", "algorithm=fed_mt", *STRONG, "participation=0.67", EXACT],
 }
 
 
