@@ -9,7 +9,7 @@ SCALE  ?= laptop
 export PATH := $(abspath $(BIN)):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo train test test-all lint report reproduce budget docs bench bench-peers audit mutants hashes clean
+.PHONY: help setup demo train test test-all lint report reproduce budget docs bench bench-peers audit faults mutants hashes clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -60,6 +60,9 @@ audit: setup  ## our code by bandit, and known vulnerabilities of what is pinned
 	@pip-audit --progress-spinner off --disable-pip --no-deps -r requirements.lock > $(VENV)/audit.txt 2>&1; code=$$?; \
 	if [ $$code -eq 0 ] || grep -q 'known vulnerabilit' $(VENV)/audit.txt; then cat $(VENV)/audit.txt; exit $$code; fi; \
 	echo "known vulnerabilities cannot be looked up from here, the packages were not audited: $$(tail -n 1 $(VENV)/audit.txt)"
+
+faults: setup  ## the tests that make something go wrong, and how it ended: results/faults.csv, docs/reliability.md
+	$(PY) -m pytest -n logical -p tests.faults -m fault $(ARGS)
 
 mutants: setup  ## small changes of the mathematics, each of which a test must notice: results/mutants.csv, survivors.csv
 	$(BIN)/pip install --quiet --disable-pip-version-check -c requirements.lock mutmut==3.8.1

@@ -92,6 +92,7 @@ def test_an_error_of_a_process_is_one_sentence(cli: Cli, tmp_path: Path) -> None
     assert json.loads((tmp_path / "a" / "summary.json").read_text())["status"] == "failed"
 
 
+@pytest.mark.fault("a stop by a signal")
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("everyone", [False, True], ids=["to the run", "to its group, as Ctrl-C"])
 def test_a_stopped_run_leaves_no_process(tmp_path: Path, signum: int, everyone: bool) -> None:
@@ -106,6 +107,7 @@ def test_a_stopped_run_leaves_no_process(tmp_path: Path, signum: int, everyone: 
     assert run.summary["rounds"] == len(run.rows) == checkpoint(run)["epoch"] + 1
 
 
+@pytest.mark.fault("a process killed")
 def test_a_killed_run_leaves_no_process(tmp_path: Path) -> None:
     process = started(tmp_path, *TWO, *LONG)
     process.kill()
@@ -113,6 +115,7 @@ def test_a_killed_run_leaves_no_process(tmp_path: Path) -> None:
     assert none_left(process.pid)
 
 
+@pytest.mark.fault("a process killed, or stopped by a signal", times=4)
 @pytest.mark.slow
 def test_killed_in_parts_and_stopped_it_ends_with_the_same_bits(cli: Cli, tmp_path: Path) -> None:
     """Either of two processes by SIGKILL, both by Ctrl-C once and twice; then the command that was printed."""
@@ -142,6 +145,7 @@ def test_killed_in_parts_and_stopped_it_ends_with_the_same_bits(cli: Cli, tmp_pa
     assert all(torch.equal(a[name], b[name]) for name in a)
 
 
+@pytest.mark.fault("a process killed")
 def test_a_killed_process_ends_the_run_in_one_sentence(tmp_path: Path) -> None:
     process = started(tmp_path, *TWO, *LONG)
     os.kill(max(processes_of(process.pid)), signal.SIGKILL)

@@ -10,6 +10,7 @@ from fedshvr.data import cache
 from fedshvr.errors import UserError
 
 
+@pytest.mark.fault("no space, or not writable")
 def test_a_read_only_cache_is_read_and_what_it_lacks_is_refused_by_name(disk: Callable[[int], Disk]) -> None:
     fixed = disk(100)
     cache.write(fixed.folder / "a.npz", {"x": np.arange(3)})
@@ -20,6 +21,7 @@ def test_a_read_only_cache_is_read_and_what_it_lacks_is_refused_by_name(disk: Ca
         pass
 
 
+@pytest.mark.fault("no space, or not writable")
 def test_a_full_disk_leaves_the_cache_as_it_was(disk: Callable[[int], Disk]) -> None:
     root = disk(40).folder
     cache.write(root / "a.npz", {"x": np.arange(3)})

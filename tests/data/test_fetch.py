@@ -77,6 +77,7 @@ def test_gzipped_idx_files_are_read(tmp_path: Path) -> None:
     assert equal(Origin("", files, lambda folder: None, fetch.decode_idx).read(tmp_path), arrays)
 
 
+@pytest.mark.fault("a hostile or altered file")
 def test_a_tarball_is_read_only_with_the_right_checksum(tmp_path: Path) -> None:
     arrays = small()
     data = tarball(idx_files(arrays))
@@ -125,6 +126,7 @@ def test_a_file_comes_from_the_first_mirror_that_has_it(host: str, tmp_path: Pat
     assert socket.getdefaulttimeout() is None
 
 
+@pytest.mark.fault("a hostile or altered file")
 def test_a_mirror_with_an_altered_file_is_refused(host: str, tmp_path: Path) -> None:
     (tmp_path / "host" / "a.gz").write_bytes(b"abX")
     with pytest.raises(OSError, match=f"{host}a.gz: File not found or corrupted"):
@@ -152,6 +154,7 @@ def test_npm_standing_still_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_pat
         fetch.npm_pack("p@1", 10, tmp_path)
 
 
+@pytest.mark.fault("a hostile or altered file")
 def test_an_archive_cannot_write_outside_its_folder(tmp_path: Path) -> None:
     """Names that climb and absolute ones are read in memory by their bare names; links are not followed."""
     folder = tmp_path / "inside"

@@ -77,6 +77,7 @@ def check_same(found: Federated, wanted: Federated) -> None:
         torch.testing.assert_close(ours[name], value, rtol=0, atol=1e-12, equal_nan=name == "logged", msg=name)
 
 
+@pytest.mark.fault("a bad client")
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", AGGREGATIONS)
 def test_a_round_without_it_is_that_of_a_cohort_without_it(name: str, engine: str) -> None:
@@ -91,6 +92,7 @@ def test_a_round_without_it_is_that_of_a_cohort_without_it(name: str, engine: st
     assert skipped.row["skipped"] == 1
 
 
+@pytest.mark.fault("a bad client")
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(
     "name", ["teacher_client", "fedmatch", "self_training_keep", "soft_epoch", "vat", "supervised"]
@@ -120,6 +122,7 @@ def test_batch_norm_statistics(buffers: str) -> None:
     check_same(tiny.train(made(on_client_error="skip"), 2), tiny.train(without(made(), BAD), 2))
 
 
+@pytest.mark.fault("a bad client")
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_client_that_raises(engine: str, capsys: pytest.CaptureFixture) -> None:
     options: dict[str, Any] = {"data": with_bad(BAD), "server_loss_every": 1}
@@ -213,6 +216,7 @@ def test_a_round_without_anybody_leaves_all_as_it_is_and_three_stop_the_run(engi
         tiny.train(again, 5)
 
 
+@pytest.mark.fault("a bad client")
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", AGGREGATIONS)
 def test_the_model_never_takes_a_number_that_is_not_finite(name: str, engine: str) -> None:
@@ -246,6 +250,7 @@ def test_the_gap_of_all_clients_is_refused() -> None:
 SPOILT = [*SMALL, spoiled.TARGET]
 
 
+@pytest.mark.fault("a bad client")
 @pytest.mark.parametrize("place", ["device", "disk"])
 def test_a_run_counts_them_and_resumes_exactly(train: Callable, place: str, capsys: pytest.CaptureFixture) -> None:
     options = [*SPOILT, "on_client_error=skip", f"client_state={place}"]
@@ -263,6 +268,7 @@ def test_a_run_counts_them_and_resumes_exactly(train: Callable, place: str, caps
     assert parts.summary["skipped_by_client"] == whole.summary["skipped_by_client"]
 
 
+@pytest.mark.fault("a bad client")
 def test_a_run_that_failed_goes_on_without_the_client(train: Callable, tmp_path: Any) -> None:
     with pytest.raises(Diverged, match="round 1, client 0, local step"):
         train(*SPOILT, "rounds=2", folder="one")

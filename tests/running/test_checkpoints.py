@@ -51,6 +51,7 @@ def damage_by_text(path: Path) -> None:
 DAMAGES = [damage_by_truncation, damage_by_emptying, damage_by_one_bit, damage_by_text]
 
 
+@pytest.mark.fault("a damaged checkpoint or file")
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_one_is_noticed_and_the_one_before_is_used(damage, tmp_path: Path, capsys) -> None:
     path = write(tmp_path, 1, 2)
@@ -62,6 +63,7 @@ def test_a_damaged_one_is_noticed_and_the_one_before_is_used(damage, tmp_path: P
     assert [read(tmp_path / name)["epoch"] for name in (BEFORE, LAST)] == [1, 3]
 
 
+@pytest.mark.fault("a damaged checkpoint or file")
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_where_there_is_no_other_the_run_is_refused(damage, tmp_path: Path) -> None:
     path = write(tmp_path, 2)
@@ -70,6 +72,7 @@ def test_where_there_is_no_other_the_run_is_refused(damage, tmp_path: Path) -> N
         Checkpoints().load_checkpoint(path)
 
 
+@pytest.mark.fault("a damaged checkpoint or file", times=2)
 def test_two_damaged_ones_are_named(tmp_path: Path) -> None:
     path = write(tmp_path, 2, 2)
     for name in (LAST, BEFORE):
@@ -86,6 +89,7 @@ class Hostile:
         return os.system, (self.command,)
 
 
+@pytest.mark.fault("a hostile or altered file")
 @pytest.mark.parametrize("write_it", [torch.save, lambda value, path: path.write_bytes(pickle.dumps(value))])
 def test_code_in_a_checkpoint_is_not_run(write_it, tmp_path: Path) -> None:
     proof, path = tmp_path / "proof", tmp_path / "model.ckpt"
@@ -103,6 +107,7 @@ def test_a_kill_between_the_renames_leaves_one_to_go_on_from(tmp_path: Path) -> 
     assert newest(tmp_path / "empty") is None
 
 
+@pytest.mark.fault("a process killed")
 def test_killed_while_it_writes_nothing_is_lost(tmp_path: Path) -> None:
     """A process writes checkpoint after checkpoint; whenever it is killed, a sound one is there."""
     code = (

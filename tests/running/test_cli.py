@@ -47,6 +47,7 @@ def test_threads_that_wait_do_not_spin_unless_asked(asked: dict[str, str], polic
     assert done.stdout.split() == [policy, "False"]
 
 
+@pytest.mark.fault("a process killed")
 def test_a_killed_run_continues_to_the_same_bits(tmp_path: Path) -> None:
     """SIGKILL in the middle of a round, then ckpt_path=last: theta, client state and metrics.csv as if unstopped."""
     options = [*QUICK, "rounds=8", "client.epochs=8"]

@@ -27,6 +27,7 @@ def left_over(folder: Path) -> list[str]:
     return [str(path) for path in folder.rglob(".*") if path.name != ".lock"]
 
 
+@pytest.mark.fault("no space, or not writable")
 @pytest.mark.slow
 def test_a_full_disk_ends_the_command_in_a_sentence_and_more_space_lets_it_go_on(
     cli: Cli, disk: Callable[[int], Disk], train: Callable[..., Run]
@@ -47,6 +48,7 @@ def test_a_full_disk_ends_the_command_in_a_sentence_and_more_space_lets_it_go_on
     assert (parts.theta, parts.timeless) == (whole.theta, whole.timeless)
 
 
+@pytest.mark.fault("no space, or not writable", times=4)
 @pytest.mark.slow
 @pytest.mark.parametrize("state", ["device", "disk"])
 def test_whatever_cannot_be_written_nothing_from_before_is_lost(
@@ -69,6 +71,7 @@ def test_whatever_cannot_be_written_nothing_from_before_is_lost(
     assert "partition.png: not drawn (OSError: " in capsys.readouterr().err
 
 
+@pytest.mark.fault("no space, or not writable")
 def test_a_model_that_has_no_room_leaves_the_run_to_be_continued(disk: Callable[[int], Disk], tmp_path: Path) -> None:
     from torch import zeros
 
@@ -80,6 +83,7 @@ def test_a_model_that_has_no_room_leaves_the_run_to_be_continued(disk: Callable[
     assert list(small.folder.iterdir()) == []
 
 
+@pytest.mark.fault("no space, or not writable")
 def test_a_text_is_written_whole_or_stays_as_it_was(disk: Callable[[int], Disk]) -> None:
     path = disk(16).folder / "a.json"
     write_atomically(path, "before")
@@ -89,6 +93,7 @@ def test_a_text_is_written_whole_or_stays_as_it_was(disk: Callable[[int], Disk])
     assert list(path.parent.iterdir()) == [path]
 
 
+@pytest.mark.fault("no space, or not writable")
 def test_half_a_line_is_no_row(disk: Callable[[int], Disk]) -> None:
     path = disk(4).folder / "metrics.csv"
     append(path, "round,test_acc")
@@ -99,6 +104,7 @@ def test_half_a_line_is_no_row(disk: Callable[[int], Disk]) -> None:
     assert read_rows(path) == [{"round": "1", "test_acc": "0.5"}]
 
 
+@pytest.mark.fault("no space, or not writable")
 @pytest.mark.slow
 def test_a_sweep_on_a_full_disk_tells_each_job_and_goes_on_later(cli: Cli, disk: Callable[[int], Disk]) -> None:
     """Where not even the end of a job can be written, its folder without one counts as not finished."""
@@ -115,6 +121,7 @@ def test_a_sweep_on_a_full_disk_tells_each_job_and_goes_on_later(cli: Cli, disk:
     assert (again.returncode, "2 jobs finished, 0 did not" in again.stdout) == (0, True), again.stderr
 
 
+@pytest.mark.fault("no space, or not writable", times=2)
 @pytest.mark.slow
 def test_a_run_folder_that_cannot_be_written_is_named(cli: Cli, disk: Callable[[int], Disk], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
@@ -134,6 +141,7 @@ def test_a_run_folder_that_cannot_be_written_is_named(cli: Cli, disk: Callable[[
         pass
 
 
+@pytest.mark.fault("no space, or not writable")
 def test_a_figure_that_cannot_be_drawn_is_told_and_harms_nothing(
     train: Callable[..., Run], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

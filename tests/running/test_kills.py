@@ -132,6 +132,7 @@ def moments(state: str, seed: str) -> list[tuple[str, random.Random]]:
     return [(name, random.Random(f"{seed} {i}")) for i, name in enumerate(names)]
 
 
+@pytest.mark.fault("a process killed", times=KILLS)
 @pytest.mark.slow
 @pytest.mark.parametrize("state", ["device", "disk"])
 @pytest.mark.parametrize("algorithm", OWN)

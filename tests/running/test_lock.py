@@ -19,6 +19,7 @@ HOLD = (
 )
 
 
+@pytest.mark.fault("a process killed")
 def test_the_second_is_refused_by_name_and_the_lock_of_a_killed_one_is_free(tmp_path: Path) -> None:
     source = str(Path(__file__).resolve().parents[2] / "src")
     with subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path), source], stdout=subprocess.PIPE) as holder:

@@ -43,6 +43,7 @@ def signalled(patch: pytest.MonkeyPatch, step: int, *signums: int) -> None:
     patch.setattr(Client, "training_step", training_step)
 
 
+@pytest.mark.fault("a stop by a signal")
 @pytest.mark.parametrize(
     ("every", "signums", "saved"),
     [
@@ -122,6 +123,7 @@ def test_options_stay_in_one_place(typed: list[str], expected: list[str]) -> Non
     assert replaced(typed, ["NEW"]) == expected
 
 
+@pytest.mark.fault("a stop by a signal")
 def test_the_printed_command_goes_on(train: Callable[..., Run], tmp_path: Path) -> None:
     """Whatever needs quotes, and from wherever: the folder's name has a blank and a comma, a tag too."""
     options = [*LONG, "tags=['a b','c']"]
@@ -142,6 +144,7 @@ def test_the_printed_command_goes_on(train: Callable[..., Run], tmp_path: Path) 
     assert parts.timeless == whole.timeless
 
 
+@pytest.mark.fault("a stop by a signal")
 def test_a_sweep_stops_and_the_same_command_goes_on(tmp_path: Path) -> None:
     process = begun(tmp_path, *command("-m", *LONG, "seed=0,1,2", "hydra.sweep.dir=s"))
     after_rounds(process, tmp_path, "s/*seed=1*")
@@ -158,6 +161,7 @@ def test_a_sweep_stops_and_the_same_command_goes_on(tmp_path: Path) -> None:
     assert found() == ["finished"] * 3
 
 
+@pytest.mark.fault("a stop by a signal")
 def test_before_the_first_round_it_stops_at_once(tmp_path: Path) -> None:
     process = begun(tmp_path, *command(*LONG), PYTHONUNBUFFERED="1")
     while not (tmp_path / "logs").is_dir():  # Hydra has made the folder, and torch is being loaded
@@ -168,6 +172,7 @@ def test_before_the_first_round_it_stops_at_once(tmp_path: Path) -> None:
     assert "to go on:\n" in text
 
 
+@pytest.mark.fault("a stop by a signal")
 def test_slurm_starts_the_job_again_and_it_goes_on(train: Callable[..., Run], tmp_path: Path) -> None:
     """SIGUSR1 has scontrol requeue the job; started again, the same command takes up its folder."""
     scontrol = tmp_path / "bin" / "scontrol"
@@ -196,6 +201,7 @@ def test_slurm_starts_the_job_again_and_it_goes_on(train: Callable[..., Run], tm
     assert parts.timeless == whole.timeless
 
 
+@pytest.mark.fault("a stop by a signal")
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_a_stop_of_reproduce_is_one_of_its_command(tmp_path: Path, signum: int) -> None:
     """To it alone, as from a batch system; its run saves, says how to go on, and none is left."""

@@ -37,6 +37,7 @@ def system(command: str) -> dict:
     return {"_target_": "os.system", "command": command}
 
 
+@pytest.mark.fault("a hostile or altered file")
 def test_a_model_that_names_a_command_is_refused_and_the_command_not_run(altered: Callable, tmp_path: Path) -> None:
     folder = altered(lambda card: card.update(target="os.system", arguments={"command": f"touch {tmp_path}/mark"}))
     refusal = r"model.json names os.system, which is not of fedshvr.models, torchvision.models, timm: it is not called"
@@ -45,6 +46,7 @@ def test_a_model_that_names_a_command_is_refused_and_the_command_not_run(altered
     assert not (tmp_path / "mark").exists()
 
 
+@pytest.mark.fault("a hostile or altered file")
 def test_nor_deeper_in_the_arguments_or_in_the_data(altered: Callable, tmp_path: Path) -> None:
     def change(card: dict) -> None:
         card["data"]["config"]["root"] = [{"a": system(f"touch {tmp_path}/mark")}]
@@ -62,6 +64,7 @@ def test_nor_deeper_in_the_arguments_or_in_the_data(altered: Callable, tmp_path:
     assert not (tmp_path / "mark").exists()
 
 
+@pytest.mark.fault("a hostile or altered file")
 @pytest.mark.parametrize("name", ["fedshvr.models.zoo.nn.Linear", "fedshvr.models.zoo.difflib.get_close_matches"])
 def test_a_name_that_leads_out_of_a_package_again_is_refused(name: str) -> None:
     with pytest.raises(UserError, match=f"names {name}, which is not of"):
