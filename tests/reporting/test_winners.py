@@ -32,7 +32,7 @@ def test_each_method_stands_beside_fed_shvr(tmp_path: Path) -> None:
     found = find("who_wins_mnist", collect(tmp_path).runs)
     item = WINNERS["who_wins_mnist"](found)
     table = dict(item.table.rows)
-    assert len(table) == 14
+    assert len(table) == 16
     ends = {group.algorithm: final(group) for group in found.groups}
     differences = [ends["fedavg"][s] - ends["fed_shvr"][s] for s in range(3)]
     assert f", {sum(differences) / 3:+.1f} (p " in table["FedAvg"]
