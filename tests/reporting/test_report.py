@@ -10,6 +10,7 @@ from statistics import fmean, pstdev
 
 import numpy as np
 import pytest
+from conftest import ALGORITHMS
 from fabricate import make_run, make_sweep
 from omegaconf import OmegaConf
 
@@ -17,7 +18,7 @@ from fedshvr.errors import UserError
 from fedshvr.reporting.build import SWEEPS, report
 from fedshvr.reporting.items import Item
 from fedshvr.reporting.paper import LEVELS, first_reach
-from fedshvr.reporting.style import COLORS, NAMES, color, marker
+from fedshvr.reporting.style import COLORS, NAMES, color, dash, marker
 from fedshvr.reporting.sweeps import CONFIGS
 
 ROOT = CONFIGS.parent
@@ -189,3 +190,8 @@ def test_the_papers_algorithms_have_a_colour_and_marker_of_their_own() -> None:
     assert len({marker(name) for name in paper}) == 7
     assert len({(color(name), marker(name)) for name in NAMES}) == len(NAMES)
     assert color("some_new_method") in COLORS
+
+
+def test_every_named_algorithm_has_a_name_and_a_look_of_its_own() -> None:
+    assert sorted(NAMES) == ALGORITHMS
+    assert len(set(NAMES.values())) == len({(color(name), dash(name)) for name in NAMES}) == len(NAMES)

@@ -23,6 +23,16 @@ NAMES = {
     "fed_mixmatch": "Fed-MixMatch",
     "fedmatch": "FedMatch",
     "grouping": "Grouping",
+    "fed_ladder": "Fed-Ladder",
+    "fed_self_training": "Fed-Self-Training",
+    "fed_label_propagation": "Fed-LabelProp",
+    "fed_manifold": "Fed-Manifold",
+    "fed_s3vm": "Fed-S3VM",
+    "fed_pi": "Fed-Pi",
+    "fed_ds3l": "Fed-DS3L",
+    "fedsem": "FedSem",
+    "fedavgm": "FedAvgM",
+    "fedadam": "FedAdam",
 }
 
 
@@ -31,7 +41,7 @@ def name(algorithm: str) -> str:
 
 
 def _index(algorithm: str) -> int:
-    """Known algorithms in the order above, others at a place that depends on nothing but their name."""
+    """Those of configs/algorithm in the order above: no two look alike. Others by nothing but their name."""
     names = list(NAMES)
     return names.index(algorithm) if algorithm in names else len(names) + crc32(algorithm.encode())
 
