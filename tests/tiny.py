@@ -28,6 +28,7 @@ LABELED, UNLABELED = (4, 6, 5), (12, 18, 24)  # per client: unequal steps
 LOCAL = LocalSGD(eta=0.1, epochs=1, batch_labeled=3, batch_unlabeled=6)
 WEAK = Shift(1)
 AUGMENTS: dict[str, Augment] = {"clean": Augment(), "weak": WEAK, "strong": RandAugment(WEAK)}
+AS_THEY_ARE: dict[str, Augment] = {"clean": Augment(), "weak": Augment(), "strong": RandAugment(Augment())}
 
 
 def images(seed: int = 0) -> ImageData:
@@ -73,6 +74,7 @@ def federated(
     model: nn.Module | None = None,
     local: LocalSGD = LOCAL,
     privacy: Privacy | None = None,
+    augments: dict[str, Augment] = AUGMENTS,
     **options: object,
 ) -> Federated:
     parts = splits()
@@ -81,7 +83,7 @@ def federated(
         model or network(),
         federation,
         Method(objective, correction or Correction(), aggregation or Average(), local, privacy or Privacy()),
-        AUGMENTS,
+        augments,
         **grouped(optimizer=lambda params: torch.optim.SGD(params, lr=1.0), seed=0, **options),
     )
 

@@ -4,7 +4,8 @@ The gradient of W in y = x W' + b is (dloss/dy)' x. Autograd would make this pro
 added to the parameter and thrown away. Here the backward pass keeps dloss/dy and x, and the step adds their product to
 the parameter in one call. Works on one client's (B, in) and, under vmap, on many clients' (n, B, in) alike.
 
-On a CPU the step of a weight that no cache holds waits until the weight is next read: see Due.
+On a CPU the step of a weight that no cache holds waits until the weight is next read: see Due. And of samples that
+recur such a layer keeps the outputs: see Recurring.
 """
 
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from fedshvr.compute.recurring import Recurring, Uses
 from fedshvr.compute.stacked import current_vmap, for_all
 
 LARGE = 1 << 18  # numbers in a weight from which on a client alone gains: less than this, autograd's own code is faster
@@ -51,7 +53,7 @@ class Factors(NamedTuple):
 
 
 class Due(NamedTuple):
-    """weight += scale (d + sum of outer' x), to be done when the weight is next read.
+    """weight += scale (times d + sum of outer' x), to be done when the weight is next read.
 
     It is done part by part, and each part serves the forward pass while it is in the cache: so a weight of 16 MB comes
     from main memory once for its step and the pass after it, not three times. All tensors are those of a stack.
@@ -61,21 +63,20 @@ class Due(NamedTuple):
     d: Tensor | None
     factors: list[Factors]
     scale: float
+    times: int = 1
 
-    def settle(self, x: Tensor | None = None) -> Tensor | None:
-        """Do it; x W' of every client if there is an x, (n, B, in)."""
+    def settle(self, x: Tensor | None = None, y: Tensor | None = None) -> None:
+        """Do it; and y = x W' of every client if there is an x, (n, B, in)."""
         clients, rows, width = self.weight.shape
         size = max(1, PART // (width * self.weight.element_size()))
-        y = None if x is None else x.new_empty(clients, x.shape[1], rows)
         for k, start in product(range(clients), range(0, rows, size)):
             part, now = self.weight[k, start : start + size], slice(start, start + size)
             if self.d is not None:
-                part.add_(self.d[k, now], alpha=self.scale)
+                part.add_(self.d[k, now], alpha=self.scale * self.times)
             for factor in self.factors:
                 part.addmm_(factor.outer[k, :, now].mT, factor.x[k], alpha=self.scale)
             if x is not None and y is not None:
                 torch.mm(x[k], part.mT, out=y[k, :, now])
-        return y
 
 
 class Stack(Protocol):
@@ -95,27 +96,87 @@ class FactoredLayers:
         self.stack: Stack | None = None  # the stacked clients, under vmap
         self.found: list[Factors] = []
         self.due: dict[int, Due] = {}  # steps of huge weights that wait, by the weight's position
+        self.uses: Uses | None = None  # samples that recur and are now used
+        self.recurring: dict[int, Recurring] = {}  # what huge layers know of them, likewise
         position = {id(p): i for i, p in enumerate(network.parameters())}
         self.others = set(position.values())  # parameters that are in no such layer
+        self.weights: list[Tensor] = []
         for layer in network.modules():
             if type(layer) is nn.Linear:  # a parametrised layer has another type: its weight is not a parameter
                 bias = None if layer.bias is None else position[id(layer.bias)]
                 layer.forward = LayerForward(self, layer, position[id(layer.weight)], bias)  # type: ignore
                 self.others -= {position[id(layer.weight)], bias}
+                self.weights.append(layer.weight)
 
     def take(self) -> list[Factors]:
         """What the last backward pass left."""
         found, self.found = self.found, []
         return found
 
+    @property
+    def huge(self) -> bool:
+        """Is there a weight whose step may wait?"""
+        return any(waits(weight) for weight in self.weights)
+
+    def put_off(self, step: Due, whole: bool) -> None:
+        """Leave the step of a huge weight to whoever reads it next, but for the part of samples that recur.
+
+        It is the whole step, or something else is added to the weight as well.
+        """
+        position = step.factors[0].weight
+        if not whole and position in self.recurring:
+            self.settle(position)
+            del self.recurring[position]
+        left = self.keep(position, step, self.uses) if whole and self.uses else step.factors
+        earlier = self.due.pop(position, None)
+        before, times = (earlier.factors, earlier.times) if earlier else ([], 0)
+        self.due[position] = step._replace(factors=before + left, times=times + 1)
+
+    def keep(self, position: int, step: Due, uses: Uses) -> list[Factors]:
+        """Make the step of samples that recur; returns what is left of its factors for the weight."""
+        begin = [uses.begin(f.x) for f in step.factors]
+        if any(begin) and position not in self.recurring:
+            self.settle(position)
+            self.recurring[position] = Recurring(step.weight, step.d, uses.samples, step.scale)
+        known = self.recurring.get(position)
+        if known is None:
+            return step.factors
+        known.drift_on()
+        for f, first in zip(step.factors, begin, strict=True):
+            known.learn(f.x, f.outer)
+            if first:
+                known.owe(uses.place, f.outer[:, :first])
+        rest = [(f, first) for f, first in zip(step.factors, begin, strict=True) if first < f.x.shape[1]]
+        return [f._replace(outer=f.outer[:, first:], x=f.x[:, first:]) for f, first in rest]
+
+    def product(self, position: int, weight: Tensor, x: Tensor) -> Tensor:
+        """x W' of a stack, (n, B, in), with W as it is after all its steps."""
+        known, first = self.recurring.get(position), 0
+        y = x.new_empty(len(x), x.shape[1], weight.shape[1])
+        if known and self.uses and (first := self.uses.begin(x)):
+            y[:, :first] = known.outputs(self.uses.place)
+        if first < x.shape[1]:
+            others, of_others = x[:, first:], y[:, first:]
+            if due := self.due.pop(position, None):
+                due.settle(others, of_others)
+            else:
+                of_others.copy_(torch.bmm(others, weight.mT))
+            if known:
+                known.complete(of_others, others)
+        return y
+
     def settle(self, weight: int | None = None) -> None:
         """Make the steps that wait, of one weight or of all: before a parameter is read other than by its layer."""
         for position in list(self.due) if weight is None else [weight] if weight in self.due else []:
             self.due.pop(position).settle()
+        for position in list(self.recurring) if weight is None else [weight] if weight in self.recurring else []:
+            self.recurring[position].settle()
+        if weight is None:  # whoever asks may write the parameters
+            self.uses, self.recurring = None, {}
 
     def forget(self) -> None:
         """Drop what a pass that was broken off has left."""
-        self.found, self.due = [], {}
+        self.found, self.due, self.uses, self.recurring = [], {}, None, {}
 
     @contextmanager
     def factored(self, stack: "Stack | None" = None, on: bool = True) -> Iterator[None]:
@@ -180,9 +241,11 @@ class FactoredLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, layer: LayerForward) -> Tensor:
         ctx.save_for_backward(x)
-        ctx.weight, ctx.layer = weight, layer
-        if due := layer.layers.due.pop(layer.weight, None):
-            y = due.settle(as_stack(x)).view(*x.shape[:-1], -1)  # type: ignore[union-attr]
+        ctx.weight, ctx.layer, layers = weight, layer, layer.layers
+        if ctx.needs_input_grad[0] and layer.weight in layers.recurring:
+            layers.settle(layer.weight)  # the backward pass reads the weight
+        if layer.weight in layers.due or layer.weight in layers.recurring:
+            y = layers.product(layer.weight, as_stack(weight), as_stack(x)).view(*x.shape[:-1], -1)
             return y if bias is None else y.add_(bias.unsqueeze(-2))
         if x.dim() == 2:
             return linear(x, weight, bias)

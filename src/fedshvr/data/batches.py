@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fedshvr.algorithms.objectives.base import Objective
 from fedshvr.algorithms.objectives.batch import Batch
+from fedshvr.compute.recurring import Uses
 from fedshvr.compute.streams import Draws
 from fedshvr.data.augment import Augment
 from fedshvr.federation.plan import LocalSGD, Plan, Sets, local_epoch
@@ -143,6 +144,18 @@ class Batcher:
         for begin, end in pairwise([0, *ends]):
             for start in range(begin, end, size):
                 yield self.gather(choices.steps(start, min(start + size, end)).to(pool.x.device), pool)
+
+    def recurring(self, choices: Choices, pool: Pool) -> Uses | None:
+        """The labelled samples of these clients' round, where they are few beside the numbers in one and come often."""
+        if self.augments["weak"].numbers or not self.objective.compiles or pool.x.device.type != "cpu":
+            return None
+        steps, batch = choices.labeled.shape[1:]
+        found = [labeled.unique(return_inverse=True) for labeled in choices.labeled]
+        most = max(len(distinct) for distinct, _ in found)
+        if 4 * most > pool.x[0].numel() or 2 * most > steps * batch:
+            return None
+        filled = torch.stack([torch.cat([d, d[:1].expand(most - len(d))]) for d, _ in found])
+        return Uses(self._images(pool.x, filled).flatten(2), torch.stack([place for _, place in found]))
 
     def fixed(self, labeled: Tensor, unlabeled: Tensor) -> Choices:
         """One step of one client with exactly these samples."""

@@ -64,9 +64,10 @@ class Client(LightningModule):
         bench, seat, tau = self.bench, self.seat, broadcast.tau
         choices = bench.batcher.choose(Draws(bench.seed, broadcast.round, torch.tensor(self.index)), tau[0])
         epochs = [label_epochs(bench, k, t) for k, t in zip(self.index, tau, strict=True)]
+        uses = bench.batcher.recurring(choices, bench.pool) if bench.net.linears.huge else None
         trace: list[Tensor] = []
         step = 0
-        with placed(lambda: f"round {broadcast.round + 1}, {self.name}, local step {step + 1}"), seat.at_work():
+        with placed(lambda: f"round {broadcast.round + 1}, {self.name}, local step {step + 1}"), seat.at_work(uses):
             for block in bench.batcher.blocks(choices, bench.pool, set().union(*epochs)):
                 bench.progress(self.index[0], step)
                 for batch in seat.batches(block):

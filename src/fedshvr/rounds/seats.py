@@ -11,6 +11,7 @@ from torch._functorch.vmap import lazy_load_decompositions, vmap_increment_nesti
 
 from fedshvr.algorithms.objectives.batch import Batch, State
 from fedshvr.compute.linear import Due, Factors, as_stack, waits
+from fedshvr.compute.recurring import Uses
 from fedshvr.compute.streams import stream_seed
 from fedshvr.compute.vector import StackedNet, aligned_rows, split_like
 from fedshvr.data.batches import per_step
@@ -55,7 +56,7 @@ class Descent:
             out.add_(self.theta_k, alpha=scale * pull)
         if self.mu:
             out.add_(self.theta, alpha=-scale * self.mu)
-        late = self._put_off(factors) if self.may_wait else set()
+        late = self._put_off(grads, factors) if self.may_wait else set()
         if self.d is not None and not late:
             out.add_(self.d, alpha=scale)
         elif self.d is not None:
@@ -71,13 +72,13 @@ class Descent:
         if self.local.momentum:
             self.theta_k.add_(out, alpha=-self.local.eta)
 
-    def _put_off(self, factors: list[Factors]) -> set[int]:
+    def _put_off(self, grads: tuple[Tensor | None, ...], factors: list[Factors]) -> set[int]:
         """Leave the steps of huge weights to whoever reads them next, and return their positions."""
         late = {f.weight for f in factors if waits(self.out_views[f.weight])}
         for i in late:
             d = None if self.d is None else as_stack(self.d_views[i])
             own = [f._replace(outer=as_stack(f.outer), x=as_stack(f.x)) for f in factors if f.weight == i]
-            self.linears.due[i] = Due(as_stack(self.out_views[i]), d, own, self.scale)
+            self.linears.put_off(Due(as_stack(self.out_views[i]), d, own, self.scale), whole=grads[i] is None)
         return late
 
 
@@ -97,7 +98,8 @@ class Alone:
         self.descent = Descent(bench, net.params, net.theta, start, None if d is None else d[0], m)
         self.theta_k, self.done = net.theta[None], bench.steps_done(broadcast)[0]
 
-    def at_work(self) -> AbstractContextManager[None]:
+    def at_work(self, uses: Uses | None) -> AbstractContextManager[None]:
+        self.uses = uses
         return self.bench.net.linears.factored()
 
     def batches(self, block: Batch) -> Iterator[Batch]:
@@ -105,6 +107,7 @@ class Alone:
 
     def loss(self, batch: Batch, step: int) -> tuple[Tensor, list[Tensor]]:
         net, objective, state = self.bench.net, self.bench.method.objective, self.state
+        net.linears.uses = self.uses and self.uses.at(step, 1)
         net.masks.begin_step(batch.noise.get("masks"))
         with objective.at_step(batch.noise, batch.x.dtype):
             if objective.adapts:
@@ -139,7 +142,8 @@ class Stack:
         bench.net.module.train()
         self.all_done = bench.steps_done(broadcast)
 
-    def at_work(self) -> AbstractContextManager[None]:
+    def at_work(self, uses: Uses | None) -> AbstractContextManager[None]:
+        self.uses = uses
         return nullcontext()
 
     def batches(self, block: Batch) -> Iterator[Batch]:
@@ -150,6 +154,7 @@ class Stack:
         active = sum(t > step for t in tau) if step >= tau[-1] else len(tau)
         if active != self.active:
             self._stay(active)
+        self.bench.net.linears.uses = self.uses and self.uses.at(step, active)
         if active < len(tau):
             batch = batch.map(itemgetter(slice(active)))
         losses, parts, adapted = _losses(self.bench, self.leaves, batch, self.state, self.done + step)
