@@ -80,8 +80,18 @@ def test_two_class_labels_beside_iid_unlabelled_samples() -> None:
     assert unlabeled.sum(1).tolist() == [5940] * 10
     assert np.sort(used(splits)).tolist() == list(range(60_000))
     assert np.abs(unlabeled - unlabeled.sum(0) / 10).max() < 120
-    with pytest.raises(UserError, match="unlabeled_split=even: must be one of dirichlet, iid"):
+    with pytest.raises(UserError, match="unlabeled_split=even: must be one of dirichlet, iid, sizes"):
         mnist_noniid(unlabeled_split="even", seed=3)
+
+
+def test_two_class_labels_beside_blindly_drawn_samples_of_unequal_number() -> None:
+    splits, skewed = mnist_noniid(unlabeled_split="sizes", seed=3), mnist_noniid(seed=3)
+    assert all(np.array_equal(a.labeled, b.labeled) for a, b in zip(splits, skewed, strict=True))
+    assert [len(s.unlabeled) for s in splits] == [len(s.unlabeled) for s in skewed]
+    assert np.sort(used(splits)).tolist() == list(range(60_000))
+    unlabeled = class_counts(splits, MNIST, 10)[1]
+    expected = unlabeled.sum(0) * unlabeled.sum(1, keepdims=True) / unlabeled.sum()
+    assert np.abs(unlabeled - expected).max() < 120
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -25,7 +25,7 @@ from fedshvr.federation.allocation import (
     spread,
 )
 
-UNLABELED_SPLITS = ("dirichlet", "iid")
+UNLABELED_SPLITS = ("dirichlet", "iid", "sizes")
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,8 @@ def two_class_labels(
     classes with most samples left: then the fit changes little. On MNIST, 10 clients, seeds 0 to 19, a client's class
     entropy is 0.85 nats on average, as that of Dir(0.1); with the shares left as drawn it is 1.01.
 
-    With unlabeled_split=iid the labelled sets are the same, and the unlabelled ones equal, blindly drawn parts.
+    With unlabeled_split=iid the labelled sets are the same, and the unlabelled ones equal, blindly drawn parts; with
+    sizes, blindly drawn parts as large as those of dirichlet.
     """
     check(
         unlabeled_split in UNLABELED_SPLITS,
@@ -90,6 +91,8 @@ def two_class_labels(
     if unlabeled_split == "iid":
         return dealer.splits(labeled, dealer.draw(spread(total, clients)))
     sizes = bounded_sizes(total, clients, low, high, dealer.rng)
+    if unlabeled_split == "sizes":
+        return dealer.splits(labeled, dealer.draw(sizes))
     proportions = dealer.rng.dirichlet(np.full(dealer.classes, concentration), clients)
     pool = dealer.pool(total)
     # A proportion may underflow to 0, and then a class could be left that nobody takes.
