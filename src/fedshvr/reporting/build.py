@@ -12,6 +12,7 @@ from fedshvr.reporting.archive import add_archived, archive
 from fedshvr.reporting.attacks import attacks
 from fedshvr.reporting.collect import Collection, collect
 from fedshvr.reporting.compare import compare
+from fedshvr.reporting.finalists import finalists
 from fedshvr.reporting.identify import SEARCH, search
 from fedshvr.reporting.items import Item
 from fedshvr.reporting.landscape import fig5
@@ -23,7 +24,7 @@ from fedshvr.reporting.winners import WINNERS
 
 PAPER = ("table1", "fig2a", "fig2b", "fig3a", "fig3b", "fig4", "fig5", "fig6a", "fig6b", "theorem1")
 OURS: tuple[str, ...] = ("fig6a_features", "fig6b_features", "label_view")  # in another setting; what it leaves open
-OURS += ("tune_mt", "who_wins_mnist", "who_wins_cifar")  # a fair comparison, and what was chosen for it
+OURS += ("finalists", "tune_mt", "who_wins_mnist", "who_wins_cifar")  # its settings; a fair comparison
 SWEEPS = (*PAPER, *OURS)
 
 
@@ -75,7 +76,7 @@ def make_items(cfg: DictConfig, collection: Collection) -> list[Item]:
     others = {i.key: i for i in other_items([r for r in collection.runs if r.folder not in claimed], cfg.scale)}
     names = wanted(cfg["items"], [*found, *others])
     fig5s = partial(fig5, caches=[surfaces(cfg), Path(cfg.out) / "cache"], **cfg.landscape)
-    makers = ITEMS | WINNERS | SEARCH | {"fig5": fig5s, "attacks": attacks}
+    makers = ITEMS | WINNERS | SEARCH | {"fig5": fig5s, "attacks": attacks, "finalists": finalists}
     return [others[name] if name in others else makers[name](found[name]) for name in names]
 
 

@@ -10,6 +10,7 @@ from fedshvr.errors import check
 from fedshvr.reporting import cost
 from fedshvr.reporting.archive import add_archived
 from fedshvr.reporting.collect import Collection, Run
+from fedshvr.reporting.finalists import finalists
 from fedshvr.reporting.identify import SEARCH, search
 from fedshvr.reporting.items import Item, Table
 from fedshvr.reporting.landscape import fig5
@@ -44,7 +45,7 @@ class Results:
     def item(self, found: Found) -> Item:
         if found.grid.name == "fig5":
             return fig5(found, [self.folder / "landscape"], **self.landscape)
-        return (ITEMS | WINNERS)[found.grid.name](found)
+        return (ITEMS | WINNERS | {"finalists": finalists})[found.grid.name](found)
 
 
 def unmeasured(name: str) -> str:

@@ -228,6 +228,7 @@ BLOCKS: dict[str, Callable[[Results], str]] = {
     "budget": hours,
     "digits": partial(quoted, "digits"),
     "label_view": partial(quoted, "label_view"),
+    "finalists": partial(listed, "finalists"),
     "tune_mt": partial(listed, "tune_mt"),
     "identify": partial(searched, "identify"),
     "identify_factors": partial(searched, "identify_factors"),

@@ -214,7 +214,8 @@ def _rank(run: Run) -> tuple[bool, str]:
 
 def difference(run: Run, where: Where) -> Variant:
     """The settings of the run that its experiment, algorithm and cell do not give."""
-    names = {k: str(run.choices[k]) for k in ("experiment", "algorithm", "scale")} | _setting(run.setting)
+    asked = ("experiment", "algorithm", "scale", *(k for k in where if k in run.choices))
+    names = {k: str(run.choices[k]) for k in asked} | _setting(run.setting)
     own, reference = settings(run.config), composed(**names) | where
     if any(k.startswith(GROUPS) and k not in reference for k in own):  # another choice: its options have defaults too
         chosen = {k.rstrip("."): run.choices.get(k.rstrip(".")) for k in GROUPS}

@@ -1,0 +1,42 @@
+"""sweep=finalists: settings that are near Table I at T=1, followed to its T=100."""
+
+from fedshvr.reporting.items import Item, Table, at_round, cell, mean_std
+from fedshvr.reporting.paper import SETTINGS, TABLE1, item, last_round
+from fedshvr.reporting.sweeps import Found, Group, Variant, describe
+
+Place = tuple[str, str]  # a row of Table I and an experiment
+
+
+def finalists(found: Found) -> Item:
+    """A line a setting: at T=1 and at the last round the mean distance to the paper, and the last accuracies."""
+    lines: dict[Variant, dict[Place, Group]] = {}
+    for group in found.groups:
+        setting = tuple((k, v) for k, v in group.cell.items() if k not in ("row", "experiment")) + group.variant
+        lines.setdefault(setting, {})[group.cell["row"], group.cell["experiment"]] = group
+    places = [place for place in paper(0) if any(place in line for line in lines.values())]
+    ranked = sorted(lines.items(), key=lambda line: (-len(line[1]), distance(line[1], 0)))
+    rows = [["the paper", "0.0", "0.0", *(f"{paper(0)[place]:.1f}" for place in places)]]
+    for setting, groups in ranked:
+        ends = [cell(ours(groups[place], 0)) if place in groups else cell([]) for place in places]
+        rows.append([describe(setting), *(f"{distance(groups, t):.1f}" for t in (1, 0)), *ends])
+    columns = [f"{row}, {SETTINGS[experiment]}" for row, experiment in places]
+    note = (
+        f"Accuracy in % at T={last_round(found.groups)} (seeds), nearest first; the distance is the mean of |ours - "
+        "the paper's| over these cells."
+    )
+    table = Table(["setting", "distance at T=1", "distance at the end", *columns], rows)
+    return item(found, "From T=1 to T=100", table, note=note)
+
+
+def paper(t: int) -> dict[Place, float]:
+    """The paper's accuracies after round 1, or the last (0)."""
+    first = (1, 3) if t else (2, 4)
+    return {(row, e): float(TABLE1[row][i]) for e, i in zip(SETTINGS, first, strict=True) for row in TABLE1}
+
+
+def ours(group: Group, t: int) -> list[float]:
+    return list(at_round(group, "test_acc", t, 100).values())
+
+
+def distance(groups: dict[Place, Group], t: int) -> float:
+    return mean_std([abs(mean_std(ours(group, t))[0] - paper(t)[place]) for place, group in groups.items()])[0]

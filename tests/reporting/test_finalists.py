@@ -1,0 +1,34 @@
+"""Settings followed to the last round, by hand."""
+
+from pathlib import Path
+
+import numpy as np
+from fabricate import make_config, write_run
+
+from fedshvr.reporting.collect import collect
+from fedshvr.reporting.finalists import finalists
+from fedshvr.reporting.sweeps import find, grid, wanted
+
+
+def run(logs: Path, accuracies: list[float], **cell: object) -> None:
+    plan = grid("finalists")
+    config = make_config(wanted(plan, {"experiment": "mnist_iid"} | cell), 0, "laptop", "finalists")
+    columns = {"round": np.arange(1.0, 101.0), "test_acc": np.linspace(*accuracies, 100)}
+    columns |= {"test_loss": np.ones(100), "train_loss": np.ones(100)}
+    write_run(logs / str(len(list(logs.glob("*")))), config, columns)
+
+
+def test_the_nearest_at_the_end_comes_first(tmp_path: Path) -> None:
+    relabel, dropout = "algorithm.objective.relabel", "model.dropout"
+    run(tmp_path, [0.814, 0.90], **{"row": "plain", relabel: "round", dropout: 0.0})  # the paper: 81.4 and 92.5
+    run(tmp_path, [0.80, 0.915], **{"row": "plain", relabel: "step", dropout: 0.0})
+    run(tmp_path, [0.83, 0.956], **{"row": "r1_r2", relabel: "step", dropout: 0.0})  # the paper: 83.6 and 96.6
+    run(tmp_path, [0.80, 0.92], **{"row": "plain", relabel: "step", dropout: 0.5})
+    table = finalists(find("finalists", collect(tmp_path).runs, "laptop")).table
+    assert table.columns[3:] == ["plain, IID", "r1_r2, IID"]
+    assert table.rows == [
+        ["the paper", "0.0", "0.0", "92.5", "96.6"],
+        ["relabel=step, model.dropout=0.0", "1.0", "1.0", "91.5 (1)", "95.6 (1)"],  # (1.4 + .6) / 2, (1 + 1) / 2
+        ["relabel=step, model.dropout=0.5", "1.4", "0.5", "92.0 (1)", "—"],
+        ["relabel=round, model.dropout=0.0", "0.0", "2.5", "90.0 (1)", "—"],
+    ]
