@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import methods
 import pytest
 import tiny
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor, softmax
 
 from fedshvr.algorithms.objectives.fedsem import FedSem
 from fedshvr.algorithms.objectives.hard_pseudo_label import HardPseudoLabel
+from fedshvr.algorithms.objectives.labeling import Labeling
 from fedshvr.algorithms.objectives.ramp import Ramp
 from fedshvr.algorithms.objectives.soft_pseudo_label import SoftPseudoLabel
 from fedshvr.compute.streams import Draws
@@ -129,3 +131,22 @@ def test_fedsem_labels_once_from_the_view_asked_for() -> None:
 def test_an_unknown_choice_is_refused(option: str, value: str) -> None:
     with pytest.raises(UserError, match=rf"algorithm\.objective\.{option}={value}: must be one of"):
         SoftPseudoLabel(1.0, 0.75, 0.1, Ramp(0), **{option: value})
+
+
+@pytest.mark.parametrize("engine", ["sequential", "vectorized"])
+@pytest.mark.parametrize("objective", ["soft_step", "soft_stepwise", "hard_step", "hard_mean4"])
+def test_labels_of_a_step_come_from_its_own_pass_where_that_is_the_same(
+    objective: str, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def theta(**options: object) -> tuple[Tensor, bool]:
+        made = methods.MADE[objective]()
+        return tiny.fit(made, engine=engine, **options).theta.detach(), made.at_sight
+
+    one, at_sight = theta(augments=tiny.AS_THEY_ARE)
+    assert at_sight
+    assert not theta()[1]  # the image that is learned is another view
+    assert not theta(augments=tiny.AS_THEY_ARE, model=tiny.network(dropout=0.5))[1]  # ... is seen by another network
+    monkeypatch.setattr(Labeling, "label_at_sight", lambda self: None)
+    two, at_sight = theta(augments=tiny.AS_THEY_ARE)
+    assert not at_sight
+    torch.testing.assert_close(one, two, rtol=0, atol=1e-12)

@@ -27,5 +27,5 @@ class HardPseudoLabel(Objective):
 
     def loss(self, net: Network, batch: Batch, state: State) -> tuple[Tensor, Parts]:
         logits_x, logits_u = together(net, batch.x, batch.u[0])
-        unlabeled = soft_cross_entropy(log_softmax(logits_u, -1), self.targets(net, batch))
+        unlabeled = soft_cross_entropy(log_softmax(logits_u, -1), self.targets(net, batch, logits_u))
         return weighted(cross_entropy(logits_x, batch.y), self.alpha0, unlabeled)

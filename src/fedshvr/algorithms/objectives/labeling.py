@@ -20,6 +20,7 @@ class Labeling:
     makes_labels = False  # does it have `label`?
     pseudo_labels = False  # does `label` make v at the start of each round?
     labels_each_epoch = False  # ... and from theta_k at the start of the client's later epochs of the round?
+    at_sight = False  # are the labels of a step those of its own pass over the images?
     labels_now = True  # ... or does it keep the labels of an earlier round this time?
     spread_samples = 0  # if `spread` makes them: the most unlabelled samples of a client that it takes at once
     label_everyone = False  # are the labels made for all clients, not only for those that take part?
@@ -40,6 +41,11 @@ class Labeling:
         self.labels_each_epoch = relabel == "epoch"
         self.views = ("weak",) if self.pseudo_labels else ("weak", *self.label_views)
 
+    def label_at_sight(self) -> None:
+        """The image that is labelled is the one that is learned, by the same network: relabel=step needs one pass."""
+        if self.makes_labels and not self.pseudo_labels:
+            self.at_sight, self.views = True, ("weak",)
+
     def label(self, logits: Tensor) -> Tensor:
         """Pseudo-labels v of the images with these logits."""
         raise AssertionError("only asked of objectives with pseudo-labels")
@@ -52,12 +58,17 @@ class Labeling:
         """The labels of a round, from those just made and those before; a row of zeros is no label."""
         return v
 
-    def targets(self, net: Network, batch: Batch) -> Tensor:
-        """v of the batch: from the start of the round or epoch, or made now from the client's current model."""
+    def targets(self, net: Network, batch: Batch, logits: Tensor | None = None) -> Tensor:
+        """v of the batch: from the start of the round or epoch, or made now from the client's current model.
+
+        `logits` are those of the images that are learned, if they are known.
+        """
         if self.pseudo_labels:
             return batch.v
         with torch.no_grad(), net.no_masks():
-            return self.label(mean_logits(net.untracked, batch.u[1:]))
+            if logits is not None and self.at_sight:
+                return self.label(logits)
+            return self.label(mean_logits(net.untracked, batch.u if self.at_sight else batch.u[1:]))
 
     def label_cost(self, v: Tensor) -> Tensor:
         """The part of F that depends on v alone, per sample."""

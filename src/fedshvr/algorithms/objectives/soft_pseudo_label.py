@@ -63,7 +63,7 @@ class SoftPseudoLabel(Objective):
         logits_x, logits_u = together(net, batch.x, batch.u[0])
         log_f = log_softmax(logits_u, -1)
         labeled = cross_entropy(logits_x, batch.y)
-        unlabeled = soft_cross_entropy(log_f, self.targets(net, batch))
+        unlabeled = soft_cross_entropy(log_f, self.targets(net, batch, logits_u))
         r2 = mean_kl_from_uniform(log_f)
         return labeled + self.alpha0 * unlabeled + self.alpha2 * r2, {
             "labeled": labeled,
