@@ -15,12 +15,22 @@ def config(*overrides: str) -> dict[str, Any]:
     return flat(OmegaConf.to_container(compose_train(*overrides)))  # type: ignore[arg-type]
 
 
+SPLIT = {"partition.unlabeled_split": ("dirichlet", "sizes")}
+LABELS = {
+    "algorithm.objective.relabel": ("round", "step"),
+    "ramp.start": (0.0, 0.1),
+}
+
+
+@pytest.mark.parametrize("algorithm", ["fed_shvr", "fed_sh", "fed_svr", "fed_pseudo", "fedavg", "fed_mt"])
 @pytest.mark.parametrize("experiment", ["mnist_iid", "mnist_noniid"])
-def test_closest_changes_exactly_the_listed_options(experiment: str) -> None:
-    text, closest = (config(f"experiment={experiment}", f"setting={name}") for name in ("text", "closest"))
-    assert text == config(f"experiment={experiment}")
+def test_closest_changes_exactly_the_listed_options(experiment: str, algorithm: str) -> None:
+    asked = (f"experiment={experiment}", f"algorithm={algorithm}")
+    text, closest = (config(*asked, f"setting={name}") for name in ("text", "closest"))
+    assert text == config(*asked)
     changed = {k: (text.get(k), closest.get(k)) for k in text | closest if text.get(k) != closest.get(k)}
-    assert changed == {
+    further = (SPLIT if experiment == "mnist_noniid" else {}) | ({} if algorithm in ("fedavg", "fed_mt") else LABELS)
+    assert changed == further | {
         "augment._target_": ("fedshvr.data.augment.Shift", "fedshvr.data.augment.Augment"),
         "augment.pixels": (2, None),
         "client.rounding": ("floor", "ceil"),
