@@ -216,7 +216,8 @@ def difference(run: Run, where: Where) -> Variant:
     """The settings of the run that its experiment, algorithm and cell do not give."""
     asked = ("experiment", "algorithm", "scale", *(k for k in where if k in run.choices))
     names = {k: str(run.choices[k]) for k in asked} | _setting(run.setting)
-    own, reference = settings(run.config), composed(**names) | where
+    copied = {f"algorithm.objective.{k}": v for k, v in where.items() if k.startswith("ramp.")}  # into who uses it
+    own, reference = settings(run.config), composed(**names) | where | copied
     if any(k.startswith(GROUPS) and k not in reference for k in own):  # another choice: its options have defaults too
         chosen = {k.rstrip("."): run.choices.get(k.rstrip(".")) for k in GROUPS}
         reference = composed(**names, **{k: v for k, v in chosen.items() if v}) | reference
