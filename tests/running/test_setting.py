@@ -16,6 +16,7 @@ def config(*overrides: str) -> dict[str, Any]:
 
 
 SPLIT = {"partition.unlabeled_split": ("dirichlet", "sizes")}
+EXPONENT = {"algorithm.objective.exponent": ("final", "current")}
 LABELS = {
     "algorithm.objective.relabel": ("round", "step"),
     "ramp.start": (0.0, 0.1),
@@ -29,7 +30,9 @@ def test_closest_changes_exactly_the_listed_options(experiment: str, algorithm: 
     text, closest = (config(*asked, f"setting={name}") for name in ("text", "closest"))
     assert text == config(*asked)
     changed = {k: (text.get(k), closest.get(k)) for k in text | closest if text.get(k) != closest.get(k)}
-    further = (SPLIT if experiment == "mnist_noniid" else {}) | ({} if algorithm in ("fedavg", "fed_mt") else LABELS)
+    further = SPLIT if experiment == "mnist_noniid" else {}
+    if algorithm not in ("fedavg", "fed_mt"):
+        further = further | LABELS | ({} if algorithm == "fed_pseudo" else EXPONENT)
     assert changed == further | {
         "augment._target_": ("fedshvr.data.augment.Shift", "fedshvr.data.augment.Augment"),
         "augment.pixels": (2, None),
