@@ -21,7 +21,7 @@ from fedshvr.running.folder import write_atomically
 from fedshvr.running.progress import duration
 
 ORDER: tuple[str, ...] = ("table1", "fig2b", "fig2a", "fig4", "fig5", "theorem1", "fig6a_features", "fig6b_features")
-ORDER += ("tune_mt", "who_wins_mnist", "who_wins_cifar", "label_view", "fig3a", "fig3b", "fig6a", "fig6b")
+ORDER += ("finalists", "tune_mt", "who_wins_mnist", "who_wins_cifar", "label_view", "fig3a", "fig3b", "fig6a", "fig6b")
 GPU_ONLY = ("fig6a", "fig6b")  # CNN13: not at laptop scale, where it learns next to nothing in days
 CORES = 2  # of the machine that the budget is for
 ROUNDS = (1, 3)  # of the two short runs that are timed
