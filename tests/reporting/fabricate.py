@@ -43,6 +43,8 @@ def make_config(where: dict[str, Any], seed: int, scale: str, sweep: str | None)
     for key, value in where.items():
         if key not in GROUPS:
             set_in(config, key, value)
+            if key.startswith("ramp.") and "ramp" in config["algorithm"]["objective"]:  # as Hydra copies it
+                set_in(config, f"algorithm.objective.{key}", value)
     return config
 
 

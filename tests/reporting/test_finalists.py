@@ -12,8 +12,7 @@ from fedshvr.reporting.sweeps import find, grid, wanted
 
 def run(logs: Path, accuracies: list[float], **cell: object) -> None:
     plan = grid("finalists")
-    copied = {"algorithm.objective.ramp.start": 0.1}  # from the sweep's ramp.start, as Hydra does it
-    config = make_config(wanted(plan, {"experiment": "mnist_iid"} | cell) | copied, 0, "laptop", "finalists")
+    config = make_config(wanted(plan, {"experiment": "mnist_iid"} | cell), 0, "laptop", "finalists")
     columns = {"round": np.arange(1.0, 101.0), "test_acc": np.linspace(*accuracies, 100)}
     columns |= {"test_loss": np.ones(100), "train_loss": np.ones(100)}
     write_run(logs / str(len(list(logs.glob("*")))), config, columns)

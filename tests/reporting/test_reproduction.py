@@ -58,8 +58,8 @@ def cells_of(results: Path) -> set[str]:
     for path in (results / "runs").glob("*.csv"):
         for row in csv.DictReader(line for line in path.open() if not line.startswith("#")):
             for name in ("test_acc", "server_loss"):
-                if row[name]:
-                    key = (row["run"].split("-")[0] + name, row["round"])
+                for file in ("", path.stem) if row[name] else ():  # a cell's runs may be of one sweep or of several
+                    key = (file + row["run"].split("-")[0] + name, row["round"])
                     values.setdefault(key, []).append(float(row[name]) * (100 if name == "test_acc" else 1))
         for run, facts in re.findall(r"^# run (\w+)-\d+ (.*)", path.read_text(), re.MULTILINE):
             if "val_acc" in (told := json.loads(facts)):
