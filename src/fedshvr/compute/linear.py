@@ -9,7 +9,7 @@ recur such a layer keeps the outputs: see Recurring.
 """
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import product
 from typing import Any, NamedTuple, Protocol
 
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from fedshvr.compute.cpu import large_products
 from fedshvr.compute.recurring import Recurring, Uses
 from fedshvr.compute.stacked import current_vmap, for_all
 
@@ -65,6 +66,7 @@ class Due(NamedTuple):
     scale: float
     times: int = 1
 
+    @large_products()
     def settle(self, x: Tensor | None = None, y: Tensor | None = None) -> None:
         """Do it; and y = x W' of every client if there is an x, (n, B, in)."""
         clients, rows, width = self.weight.shape
@@ -118,6 +120,7 @@ class FactoredLayers:
         """Is there a weight whose step may wait?"""
         return any(waits(weight) for weight in self.weights)
 
+    @large_products()
     def put_off(self, step: Due, whole: bool) -> None:
         """Leave the step of a huge weight to whoever reads it next, but for the part of samples that recur.
 
@@ -149,6 +152,7 @@ class FactoredLayers:
         rest = [(f, first) for f, first in zip(step.factors, begin, strict=True) if first < f.x.shape[1]]
         return [f._replace(outer=f.outer[:, first:], x=f.x[:, first:]) for f, first in rest]
 
+    @large_products()
     def product(self, position: int, weight: Tensor, x: Tensor) -> Tensor:
         """x W' of a stack, (n, B, in), with W as it is after all its steps."""
         known, first = self.recurring.get(position), 0
@@ -206,7 +210,8 @@ class LayerForward:
             if large and self._can(x):
                 return FactoredLinear.apply(x, weight, bias, self)
             self.layers.settle(self.weight)
-            return linear(x, weight, bias)
+            with large_products() if waits(weight) else nullcontext():
+                return linear(x, weight, bias)
         vmap = current_vmap()
         if vmap is None or not self._can(x):
             self.layers.settle(self.weight)

@@ -15,6 +15,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from fedshvr.compute.cpu import large_products
+
 
 class Uses(NamedTuple):
     """The samples of a stack of clients that recur, (n, m, in), and with which of them each step begins."""
@@ -69,6 +71,7 @@ class Recurring:
         for owed, index, part in zip(self.owed, place, outer, strict=True):
             owed.index_add_(0, index, part)
 
+    @large_products()
     def settle(self) -> None:
         """W is owed nothing."""
         self.weight.baddbmm_(self.owed.mT, self.samples, alpha=self.scale)
