@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedshvr.compute import cpu
+from fedshvr.compute import cpu, linear
 
 OPTIONS = torch.backends.mkldnn.matmul
 SERVER = "vendor_id : {}\nflags : fpu avx2 {} sse\n"
@@ -38,7 +38,8 @@ def test_the_products_are_float32(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     rng = torch.Generator().manual_seed(0)
     a, b = torch.randn(64, 784, generator=rng), torch.randn(784, 1500, generator=rng)
     exact = a.double() @ b.double()
-    with cpu.large_products():
+    with cpu.large_products() as onednn:
+        assert onednn == better
         assert OPTIONS.fp32_precision == ("bf16" if better else "none")
         assert float((a @ b - exact).abs().max() / exact.abs().max()) < 3e-6
     assert OPTIONS.fp32_precision == "none"
@@ -57,6 +58,25 @@ def test_the_choice_ends_with_the_block(monkeypatch: pytest.MonkeyPatch) -> None
 def test_what_the_user_has_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu, "onednn_is_better", lambda: True)
     OPTIONS.fp32_precision = "ieee"
-    with cpu.large_products():
+    with cpu.large_products() as onednn:
+        assert not onednn
         assert OPTIONS.fp32_precision == "ieee"
     assert OPTIONS.fp32_precision == "ieee"
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("rows", [10, 200])
+def test_a_stack_is_multiplied_client_by_client_or_at_once(
+    rows: int, bias: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A small weight at once on any CPU, a larger one client by client where oneDNN is better."""
+    rng = torch.Generator().manual_seed(0)
+    x, flat = torch.randn(3, 16, 100, generator=rng), torch.randn(3, 7 + rows * 100, generator=rng)
+    weight, b = flat[:, 7:].view(3, rows, 100), torch.randn(3, rows, generator=rng) if bias else None
+    made = []
+    for better in (False, True):
+        monkeypatch.setattr(cpu, "onednn_is_better", lambda better=better: better)
+        made.append(linear.affine(x, weight, b))
+    by_hand = torch.stack([torch.nn.functional.linear(x[k], weight[k], None if b is None else b[k]) for k in range(3)])
+    torch.testing.assert_close(made, [by_hand, by_hand], rtol=1e-5, atol=1e-4)
+    assert rows > 10 or torch.equal(*made)

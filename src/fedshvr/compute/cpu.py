@@ -37,17 +37,19 @@ def keep_freed_memory() -> None:
 
 
 @contextmanager
-def large_products() -> Iterator[None]:
-    """Products of large matrices in here are made by the faster of torch's two libraries, in float32 as ever."""
+def large_products() -> Iterator[bool]:
+    """Products in here are made by the faster of torch's two libraries, in float32 as ever; is it oneDNN?"""
+    if not onednn_is_better():
+        yield False
+        return
     options = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
     before = options.fp32_precision
-    if before == "none" and onednn_is_better():
+    if before == "none":
         options.fp32_precision = "bf16"  # "or better": without AMX, oneDNN's kernel for it is that of float32
     try:
-        yield
+        yield before in ("none", "bf16")
     finally:
-        if options.fp32_precision != before:
-            options.fp32_precision = before
+        options.fp32_precision = before
 
 
 @cache

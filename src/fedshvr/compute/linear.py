@@ -22,7 +22,8 @@ from fedshvr.compute.recurring import Recurring, Uses
 from fedshvr.compute.stacked import current_vmap, for_all
 
 LARGE = 1 << 18  # numbers in a weight from which on a client alone gains: less than this, autograd's own code is faster
-SMALL = 1 << 13  # numbers in a weight below which a stack's products are written out: baddbmm_ goes client by client
+SMALL = 1 << 13  # numbers in a weight below which a stack's products are written out: baddbmm_ goes client by client,
+# and from which on the CPU's better library makes them
 
 
 HUGE = 1 << 20  # numbers in a weight from which on a CPU its step is made together with the next forward pass
@@ -41,12 +42,13 @@ class Factors(NamedTuple):
         """views[i] += scale * gradient of parameter i."""
         self.add_bias_to(views, scale)
         weight = views[self.weight]
-        if self.outer.dim() == 2:
-            weight.addmm_(self.outer.mT, self.x, alpha=scale)
-        elif weight[0].numel() >= SMALL:
-            weight.baddbmm_(self.outer.mT, self.x, alpha=scale)
-        else:
-            weight.add_(torch.bmm(self.outer.mT, self.x), alpha=scale)
+        with products_with(weight):
+            if self.outer.dim() == 2:
+                weight.addmm_(self.outer.mT, self.x, alpha=scale)
+            elif weight[0].numel() >= SMALL:
+                weight.baddbmm_(self.outer.mT, self.x, alpha=scale)
+            else:
+                weight.add_(torch.bmm(self.outer.mT, self.x), alpha=scale)
 
     def add_bias_to(self, views: list[Tensor], scale: float) -> None:
         if self.bias is not None:
@@ -210,8 +212,7 @@ class LayerForward:
             if large and self._can(x):
                 return FactoredLinear.apply(x, weight, bias, self)
             self.layers.settle(self.weight)
-            with large_products() if waits(weight) else nullcontext():
-                return linear(x, weight, bias)
+            return affine(x, weight, bias)
         vmap = current_vmap()
         if vmap is None or not self._can(x):
             self.layers.settle(self.weight)
@@ -240,6 +241,25 @@ def waits(weight: Tensor) -> bool:
     return as_stack(weight)[0].numel() >= HUGE
 
 
+def products_with(weight: Tensor) -> AbstractContextManager[bool]:
+    """Products with this weight, or a stack of them, are made by the CPU's better library if it is not small."""
+    fits = weight.dtype == torch.float32 and weight.device.type == "cpu" and as_stack(weight)[0].numel() >= SMALL
+    return large_products() if fits else nullcontext(False)
+
+
+def affine(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """x W' + b of one client, or of a stack."""
+    with products_with(weight) as by_onednn:
+        if weight.dim() == 2:
+            return linear(x, weight, bias)
+        if by_onednn:  # client by client: it would first copy a stack's weights, which lie apart
+            y = x.new_empty(*x.shape[:2], weight.shape[1])
+            for mine, w, out in zip(x, weight, y, strict=True):
+                torch.mm(mine, w.T, out=out)
+            return y if bias is None else y.add_(bias[:, None])
+        return torch.bmm(x, weight.mT) if bias is None else torch.baddbmm(bias[:, None], x, weight.mT)
+
+
 class FactoredLinear(torch.autograd.Function):
     """x W' + b; the gradients of W and b are noted in factors, that of x flows on."""
 
@@ -252,9 +272,7 @@ class FactoredLinear(torch.autograd.Function):
         if layer.weight in layers.due or layer.weight in layers.recurring:
             y = layers.product(layer.weight, as_stack(weight), as_stack(x)).view(*x.shape[:-1], -1)
             return y if bias is None else y.add_(bias.unsqueeze(-2))
-        if x.dim() == 2:
-            return linear(x, weight, bias)
-        return torch.bmm(x, weight.mT) if bias is None else torch.baddbmm(bias[:, None], x, weight.mT)
+        return affine(x, weight, bias)
 
     @staticmethod
     def backward(ctx: Any, outer: Tensor) -> tuple[Tensor | None, ...]:
