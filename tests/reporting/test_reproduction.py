@@ -11,14 +11,14 @@ from pathlib import Path
 from statistics import fmean, pstdev
 
 import pytest
-from fabricate import make_sweep
+from fabricate import make_run, make_sweep
 from omegaconf import OmegaConf
 
 from fedshvr.places import TREE
 from fedshvr.reporting.archive import archive, read
 from fedshvr.reporting.collect import collect, identity
-from fedshvr.reporting.reproduction import PAGES, Results, anchor, filled, write_pages
-from fedshvr.reporting.sweeps import CONFIGS
+from fedshvr.reporting.reproduction import PAGES, Results, anchor, filled, headline, item_block, write_pages
+from fedshvr.reporting.sweeps import CONFIGS, find
 
 LANDSCAPE = {"points": 25, "samples": 100}
 BLOCK = re.compile(r"<!-- (\w+) -->\n(.*?)<!-- /\1 -->", re.DOTALL)
@@ -108,6 +108,41 @@ def test_the_page_of_made_up_runs(made: Path) -> None:
     for name in re.findall(r"img/(\w+\.png)", found["fig2b"] + found["theorem1"]):
         assert (made / "docs" / "img" / name).stat().st_size > 10_000
     assert "Fed-SHVR, α1 = 0.75, α2 = 0.1" in blocks((made / "README.md").read_text())["headline"]
+
+
+def pages_of(tmp_path: Path, name: str) -> Results:
+    archive(name, collect(tmp_path / "logs").runs, tmp_path / "results")
+    return Results(tmp_path / "results", LANDSCAPE)
+
+
+def test_a_figure_shows_the_scales_at_which_something_can_be_compared(tmp_path: Path) -> None:
+    """One line alone has nothing beside it; where that is all there is, it is shown."""
+    make_run(tmp_path / "logs" / "a", {"algorithm": "fed_mt"}, seed=0, scale="paper", sweep="fig2a")
+    assert "img/fig2a_paper.png" in item_block("fig2a", pages_of(tmp_path, "fig2a"))
+    make_sweep(tmp_path / "logs", "fig2a", seeds=1)
+    text = item_block("fig2a", pages_of(tmp_path, "fig2a"))
+    assert re.findall(r"img/(\w+)\.png", text) == ["fig2a_laptop"]
+
+
+def test_what_lacks_is_said_of_the_settings_that_are_shown(tmp_path: Path) -> None:
+    make_run(tmp_path / "logs" / "a", {"setting": "closest"}, seed=0, sweep="fig2a")
+    text = item_block("fig2a", pages_of(tmp_path, "fig2a"))
+    assert "(4 cells lack seeds; this fills the first)" in text
+    assert "1 seed, setting=closest: " in text
+    assert all("setting=closest" in line for line in re.findall(r"`python src/train.py .*?`", text))
+
+
+def test_the_headline_shows_the_scale_with_most_cells(tmp_path: Path) -> None:
+    for name in ("table1", "fig2b"):
+        make_run(tmp_path / "logs" / name, {"experiment": "mnist_noniid"}, seed=0, scale="paper", sweep=name)
+        assert find(name, collect(tmp_path / "logs").runs).groups
+        pages_of(tmp_path, name)
+    assert "fig2b_paper.png" in headline(Results(tmp_path / "results", LANDSCAPE))
+    for name in ("table1", "fig2b"):
+        make_sweep(tmp_path / "logs", name, seeds=1)
+        results = pages_of(tmp_path, name)
+    assert "scale laptop" in headline(results)
+    assert "fig2b_laptop.png" in headline(results)
 
 
 def test_the_links_of_the_overview_have_their_headings() -> None:

@@ -147,3 +147,18 @@ def test_options_are_chosen_by_held_out_samples_and_the_test_set_is_not_shown(tm
     assert table.columns == ["options", "IID, held out (%)", "Non-IID, held out (%)", "mean"]
     assert [row[0] for row in table.rows[::5]] == ["weight=1.0, decay=0.999", "weight=100.0, decay=0.99"]
     assert table.rows[0][1:] == ["90.5 (1)", "90.1 (1)", "90.30"]
+
+
+def test_the_commands_name_the_settings_that_have_runs(tmp_path: Path) -> None:
+    assert find("fig2a", [], "laptop").commands == ["python src/train.py -m sweep=fig2a scale=laptop"]
+    closest = "python src/train.py -m sweep=fig2a scale=laptop setting=closest"
+    make_run(tmp_path / "a", {"setting": "closest"}, seed=0, sweep="fig2a")
+    result = find("fig2a", collect(tmp_path).runs)
+    assert (result.settings, result.commands) == (["closest"], [closest])
+    assert {m.setting for m in result.missing} == {"text", "closest"}
+    assert all(("setting=closest" in m.command) == (m.setting == "closest") for m in result.missing)
+    make_run(tmp_path / "b", {"client.eta": 0.1}, seed=0, sweep="fig2a")  # a variant is of no setting
+    make_run(tmp_path / "c", {}, seed=0, sweep="fig2a")
+    result = find("fig2a", collect(tmp_path).runs)
+    assert result.settings == ["text", "closest"]
+    assert result.commands == ["python src/train.py -m sweep=fig2a scale=laptop", closest]

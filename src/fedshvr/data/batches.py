@@ -146,7 +146,10 @@ class Batcher:
                 yield self.gather(choices.steps(start, min(start + size, end)).to(pool.x.device), pool)
 
     def recurring(self, choices: Choices, pool: Pool) -> Uses | None:
-        """The labelled samples of these clients' round, where they are few beside the numbers in one and come often."""
+        """The labelled samples of these clients' round, where they are few beside the numbers in one and come often.
+
+        None for an objective that differentiates inside its loss, as VAT's: there no step may be made in passing.
+        """
         if self.augments["weak"].numbers or not self.objective.compiles or pool.x.device.type != "cpu":
             return None
         steps, batch = choices.labeled.shape[1:]

@@ -55,7 +55,7 @@ def full(where: Where, scale: str) -> Where:
 
 
 def left(name: str, runs: list[Run], scale: str) -> list[Missing]:
-    return [m for m in find(name, runs, scale).missing if "setting=" not in m.command]
+    return [m for m in find(name, runs, scale).missing if m.setting == "text"]
 
 
 # ---- what it takes ---------------------------------------------------------------------------------------------------

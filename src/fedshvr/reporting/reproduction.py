@@ -16,7 +16,7 @@ from fedshvr.reporting import figures
 from fedshvr.reporting.items import NONE, Item, Table
 from fedshvr.reporting.paper import SETTINGS, TABLE1, last_round
 from fedshvr.reporting.quotes import SCALES, Results, demo, gpu_cost, hours, listed, quoted, searched, unmeasured
-from fedshvr.reporting.sweeps import Found, command, find
+from fedshvr.reporting.sweeps import Found, Missing, command, find
 from fedshvr.reporting.tables import markdown_table
 from fedshvr.reporting.verdicts import (
     CLAIMS,
@@ -69,10 +69,6 @@ def reduced(found: Found) -> bool:
     return found.scale != "paper" or "features" in found.grid.name
 
 
-def settings_of(found: Found) -> list[str]:
-    return list(dict.fromkeys(g.setting for g in found.groups if not g.variant))
-
-
 def seeds_of(found: Found, setting: str) -> str:
     counts = {len(g.runs) for g in found.groups if not g.variant and g.setting == setting}
     return str(min(counts)) if len(counts) == 1 else f"{min(counts)} to {max(counts)}"
@@ -83,30 +79,41 @@ def seeds_of(found: Found, setting: str) -> str:
 
 def item_block(name: str, results: Results) -> str:
     parts = []
-    for found in results.scales(name):
-        parts += [part for setting in settings_of(found) for part in setting_part(results, found, setting)]
+    for found in telling(results, name):
+        parts += [part for setting in found.settings for part in setting_part(results, found, setting)]
         item = results.item(found)
         if name in WINNERS:
             parts.append("\n".join(markdown_table(item.table)))
         if item.panels or item.surfaces:
             parts.append(f"![{item.title}, scale {found.scale}](img/{name}_{found.scale}.png)")
-        parts += [f"{item.note} `{found.command}`".strip(), *missing_part(found)]
+        parts += [f"{item.note} {', '.join(f'`{c}`' for c in found.commands)}".strip(), *missing_part(found)]
     return "\n\n".join(parts or [unmeasured(name)])
+
+
+def telling(results: Results, name: str) -> list[Found]:
+    """The scales at which anything that the paper says of an item can be compared; if there is none, all."""
+    founds = results.scales(name)
+    return [f for f in founds if name == "table1" or any(claims_of(results, f, s) for s in f.settings)] or founds
+
+
+def lacking(found: Found) -> list[Missing]:
+    """Of the settings that are shown."""
+    return [missing for missing in found.missing if missing.setting in found.settings]
 
 
 def missing_part(found: Found) -> list[str]:
     """The command for what lacks runs; the first of many."""
-    if not found.missing:
+    if not lacking(found):
         return []
-    first = found.missing[0]
-    more = f" ({len(found.missing)} cells lack seeds; this fills the first)" if len(found.missing) > 1 else ""
+    first, *others = lacking(found)
+    more = f" ({1 + len(others)} cells lack seeds; this fills the first)" if others else ""
     return [f"Not measured yet: {first.what}: `{first.command}`{more}"]
 
 
 def setting_part(results: Results, found: Found, setting: str) -> list[str]:
-    head = f"Scale {found.scale}, {seeds_of(found, setting)} seeds" + (
-        f", setting={setting}" if setting != "text" else ""
-    )
+    seeds = seeds_of(found, setting)
+    head = f"Scale {found.scale}, {seeds} seed{'s' * (seeds != '1')}"
+    head += f", setting={setting}" if setting != "text" else ""
     if found.grid.name == "table1":
         return [f"**{head}: {table1_verdict(found, setting)}.**", "\n".join(markdown_table(table1(found, setting)))]
     claims = claims_of(results, found, setting)
@@ -177,11 +184,11 @@ def table1_verdict(found: Found, setting: str) -> str:
 def overview(results: Results) -> str:
     rows = []
     for name in JUDGED:
-        founds = results.scales(name)
+        founds = telling(results, name)
         title = results.item(find(name, [])).title.split(":")[0]
         link = f"[{title}](#{anchor(title)})"
         for found in founds:
-            for setting in settings_of(found):
+            for setting in found.settings:
                 rows.append(
                     [link, found.scale, setting, seeds_of(found, setting), item_verdict(results, found, setting)]
                 )
@@ -198,23 +205,28 @@ def anchor(heading: str) -> str:
 def item_verdict(results: Results, found: Found, setting: str) -> str:
     if found.grid.name == "table1":
         return table1_verdict(found, setting)
-    so_far = f" (so far: {len(found.missing)} cells lack seeds)" if found.missing else ""
+    so_far = f" (so far: {len(lacking(found))} cells lack seeds)" if lacking(found) else ""
     return verdict(claims_of(results, found, setting), reduced(found)) + so_far
 
 
+def fullest(founds: list[Found]) -> Found:
+    return max(founds, key=lambda f: (len({str(g.cell) for g in f.groups if not g.variant}), f.scale == "paper"))
+
+
 def headline(results: Results) -> str:
-    """For the README: Table I at the scale that has most cells, the paper's if all are alike in that, and Fig. 2b."""
+    """For the README: Table I and Fig. 2b, at the scale that has most of their cells, the paper's if all are alike."""
     founds = results.scales("table1")
     if not founds:
         return f"Table I is {UNMEASURED}: `{command('table1', 'laptop')}`."
-    found = max(founds, key=lambda f: (len({str(g.cell) for g in f.groups if not g.variant}), f.scale == "paper"))
-    setting = settings_of(found)[0]
+    found = fullest(founds)
+    setting = found.settings[0]
     parts = [
         f"Test accuracy (%) of Table I, the paper's / ours, scale {found.scale}, {seeds_of(found, setting)} seeds: "
         f"{table1_verdict(found, setting)}. [All items, commands and verdicts](docs/reproduction.md).",
         "\n".join(markdown_table(table1(found, setting))),
     ]
-    for fig2b in [f for f in results.scales("fig2b") if len(f.groups) > 1][:1]:  # a line alone compares nothing
+    if drawn := results.scales("fig2b"):
+        fig2b = fullest(drawn)
         parts.append(f"![Fig. 2b, scale {fig2b.scale}](docs/img/fig2b_{fig2b.scale}.png)")
     return "\n\n".join(parts)
 

@@ -74,6 +74,7 @@ class Missing:
     what: str
     command: str
     jobs: int
+    setting: str = "text"
 
 
 @dataclass
@@ -91,8 +92,19 @@ class Found:
         return [run for group in self.groups for _, run in sorted(group.runs.items())]
 
     @property
+    def settings(self) -> list[str]:
+        """Those that have runs, variants aside; the text's first."""
+        return list(dict.fromkeys(group.setting for group in self.groups if not group.variant))
+
+    @property
+    def commands(self) -> list[str]:
+        """What runs the sweep, with each of these settings."""
+        asked = [_setting(name) for name in self.settings or ["text"]]
+        return [command(self.grid.name, self.scale, *(override(k, v) for k, v in s.items())) for s in asked]
+
+    @property
     def command(self) -> str:
-        return command(self.grid.name, self.scale)
+        return self.commands[0]
 
     def command_of(self, group: Group) -> str:
         """What runs the seeds of a group, but for `seed`."""
@@ -257,7 +269,7 @@ def _missing(grid: Grid, scale: str, groups: list[Group]) -> list[Missing]:
             place = cell | _setting(setting)
             overrides = [*(override(k, v) for k, v in place.items()), f"seed={','.join(map(str, lacking))}"]
             what = f"{describe(place)}: {len(grid.seeds) - len(lacking)} of {len(grid.seeds)} seeds"
-            missing.append(Missing(what, command(grid.name, scale, *overrides), len(lacking)))
+            missing.append(Missing(what, command(grid.name, scale, *overrides), len(lacking), setting))
     return missing
 
 
