@@ -34,6 +34,7 @@ MADE: dict[str, Callable[[], Objective]] = {
     "hard_epoch": lambda: HardPseudoLabel(1.0, RAMP, "epoch", "weak"),
     "soft_epoch": lambda: SoftPseudoLabel(1.0, 0.75, 0.1, RAMP, relabel="epoch", label_view="mean4"),
     "soft_step": lambda: SoftPseudoLabel(1.0, 0.75, 0.1, RAMP, relabel="step", label_view="weak"),
+    "soft_own": lambda: SoftPseudoLabel(1.0, 0.75, 0.1, RAMP, relabel="step", label_view="own"),
     "soft_stepwise": lambda: SoftPseudoLabel(1.0, 0.75, 0.1, STEPWISE, "current", "step"),
     "hard_stepwise": lambda: HardPseudoLabel(1.0, STEPWISE),
     "teacher_client": lambda: MeanTeacher(5.0, 0.9, RAMP, "client"),

@@ -1,6 +1,7 @@
 """Which view of an image is labelled: label_view."""
 
 from dataclasses import replace
+from typing import Any
 
 import methods
 import pytest
@@ -131,6 +132,35 @@ def test_fedsem_labels_once_from_the_view_asked_for() -> None:
 def test_an_unknown_choice_is_refused(option: str, value: str) -> None:
     with pytest.raises(UserError, match=rf"algorithm\.objective\.{option}={value}: must be one of"):
         SoftPseudoLabel(1.0, 0.75, 0.1, Ramp(0), **{option: value})
+
+
+@pytest.mark.parametrize("relabel", ["round", "epoch"])
+def test_labels_made_before_have_no_view_of_their_own(relabel: str) -> None:
+    with pytest.raises(UserError, match=rf"label_view=own: there is such a view only with relabel=step, not {relabel}"):
+        SoftPseudoLabel(1.0, 0.75, 0.1, Ramp(0), relabel=relabel, label_view="own")
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_the_own_view_is_the_augmented_image_that_is_learned(dropout: float) -> None:
+    """By hand: one step of one client; with dropout the label is that of the whole network."""
+    objective = SoftPseudoLabel(1.0, 0.75, 0.1, Ramp(0), relabel="step", label_view="own")
+    seen: list[tuple[Tensor, Tensor]] = []
+    label, targets = objective.label, objective.targets
+
+    def watch(net: Any, batch: Any, logits: Tensor | None = None) -> Tensor:
+        (u,) = batch.u
+        with torch.no_grad(), net.no_masks():
+            expected = label(net.untracked(u))
+        seen.append((targets(net, batch, logits), expected))
+        return seen[-1][0]
+
+    objective.targets = watch  # type: ignore[method-assign]
+    module = tiny.fit(objective, rounds=1, engine="sequential", model=tiny.network(dropout=dropout))
+    assert module.bench.batcher.objective.at_sight == (dropout == 0)
+    assert len(seen) > 3
+    for got, expected in seen:
+        torch.testing.assert_close(got, expected)
+        assert got.std() > 1e-3
 
 
 @pytest.mark.parametrize("engine", ["sequential", "vectorized"])

@@ -89,7 +89,8 @@ def set_up(
         f"model: {type(method.objective).__name__} compares passes that must drop the same units, but this network "
         "has random layers other than nn.Dropout",
     )
-    if not (augments["weak"].numbers or net.random or net.masks.layers or len(net.buffers)):
+    one_view = not (augments["weak"].numbers and method.objective.label_views)
+    if one_view and not (net.random or net.masks.layers or len(net.buffers)):
         method.objective.label_at_sight()
     widths = method.objective.widths(len(net.theta), len(federation.images.classes))
     if method.correction.memory:

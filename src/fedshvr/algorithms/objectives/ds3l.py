@@ -37,6 +37,7 @@ class DS3L(Objective):
 
     def __init__(self, weight: float, eta_meta: float, eta_wnet: float, ramp: Ramp, label_view: str = "weak") -> None:
         super().__init__(weight, ramp)
+        check(label_view != "own", "algorithm.objective.label_view=own: DS3L compares two views of an image")
         self.set_labeling("step", label_view)
         self.makes_labels = False  # the predictions themselves are the targets
         for name, value in (("eta_meta", eta_meta), ("eta_wnet", eta_wnet)):

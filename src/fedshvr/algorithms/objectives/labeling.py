@@ -8,7 +8,7 @@ from fedshvr.algorithms.objectives.formulas import mean_logits
 from fedshvr.compute.vector import Forward
 from fedshvr.errors import check
 
-LABEL_VIEWS = {"clean": ("clean",), "weak": ("weak",), "mean4": ("weak",) * 4}
+LABEL_VIEWS: dict[str, tuple[str, ...]] = {"clean": ("clean",), "weak": ("weak",), "mean4": ("weak",) * 4, "own": ()}
 RELABEL = ("round", "epoch", "step")
 
 
@@ -16,7 +16,7 @@ class Labeling:
     """The part of an objective that concerns its pseudo-labels; as it stands there are none."""
 
     views: tuple[str, ...] = ("weak",)  # "clean", "weak" or "strong", one per entry of Batch.u
-    label_views: tuple[str, ...] = ("clean",)  # the views of an image whose mean prediction `label` is given
+    label_views: tuple[str, ...] = ("clean",)  # the views whose mean prediction `label` is given; none: that of `views`
     makes_labels = False  # does it have `label`?
     pseudo_labels = False  # does `label` make v at the start of each round?
     labels_each_epoch = False  # ... and from theta_k at the start of the client's later epochs of the round?
@@ -31,11 +31,15 @@ class Labeling:
         round: of all the client's samples, from theta; epoch: the same, and again from theta_k at the start of each
         later epoch of the round; step: of the samples of the batch, from theta_k.
         clean: the image as it is; weak: one augmented view, drawn anew for each labelling; mean4: the mean prediction
-        over four of them.
+        over four of them; own: the view that is learned, which takes no pass of its own (with relabel=step).
         """
         choices = (("relabel", relabel, RELABEL), ("label_view", label_view, tuple(LABEL_VIEWS)))
         for name, value, valid in choices:
             check(value in valid, f"algorithm.objective.{name}={value}: must be one of {', '.join(valid)}")
+        check(
+            label_view != "own" or relabel == "step",
+            f"algorithm.objective.label_view=own: there is such a view only with relabel=step, not {relabel}",
+        )
         self.makes_labels = True
         self.label_views, self.pseudo_labels = LABEL_VIEWS[label_view], relabel != "step"
         self.labels_each_epoch = relabel == "epoch"
@@ -68,7 +72,7 @@ class Labeling:
         with torch.no_grad(), net.no_masks():
             if logits is not None and self.at_sight:
                 return self.label(logits)
-            return self.label(mean_logits(net.untracked, batch.u if self.at_sight else batch.u[1:]))
+            return self.label(mean_logits(net.untracked, batch.u[1:] or batch.u))
 
     def label_cost(self, v: Tensor) -> Tensor:
         """The part of F that depends on v alone, per sample."""
