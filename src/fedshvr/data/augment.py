@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fedshvr.errors import check
 
-OPTIONS = {"weak": "augment", "strong": "augment_strong"}
+OPTIONS = {"labeled": "augment", "weak": "augment", "strong": "augment_strong"}
 
 
 class Augment:
@@ -59,7 +59,7 @@ class Shift(Augment):
 def check_views(name: str, shape: Sequence[int], views: Iterable[str], augments: dict[str, Augment]) -> None:
     """Refuse views that need images, or larger ones, of a data set with samples of this shape."""
     what = {1: "vectors", 2: "sequences"}.get(len(shape), f"samples of {len(shape)} dimensions")
-    for view in sorted({"weak", *views} & OPTIONS.keys()):  # the labelled samples are seen in the weak view
+    for view in sorted({"labeled", *views} & OPTIONS.keys()):
         option, kind = OPTIONS[view], type(augments[view]).__name__
         check(
             augments[view].numbers == 0 or len(shape) == 3,

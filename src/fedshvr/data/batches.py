@@ -78,7 +78,7 @@ class Batcher:
         return Choices(
             labeled=self._pick(draws, "labeled", self.labeled, sizes_l),
             unlabeled=unlabeled,
-            move_x=draws("move labeled", (*sizes_l, self.augments["weak"].numbers)),
+            move_x=draws("move labeled", (*sizes_l, self.augments["labeled"].numbers)),
             move_u=tuple(draws(f"move {i}", (*sizes_u, self.augments[v].numbers)) for i, v in enumerate(views)),
             noise=self._noise(draws, steps),
         )
@@ -150,7 +150,7 @@ class Batcher:
 
         None for an objective that differentiates inside its loss, as VAT's: there no step may be made in passing.
         """
-        if self.augments["weak"].numbers or not self.objective.compiles or pool.x.device.type != "cpu":
+        if self.augments["labeled"].numbers or not self.objective.compiles or pool.x.device.type != "cpu":
             return None
         steps, batch = choices.labeled.shape[1:]
         found = [labeled.unique(return_inverse=True) for labeled in choices.labeled]
@@ -173,7 +173,7 @@ class Batcher:
         """Images, labels and pseudo-labels of these choices; `clean` leaves the images as they are."""
         u_clean = self._images(pool.x, choices.unlabeled) if self.objective.views else None
         return Batch(
-            x=self._augment("weak", self._images(pool.x, choices.labeled), choices.move_x, clean),
+            x=self._augment("labeled", self._images(pool.x, choices.labeled), choices.move_x, clean),
             y=pool.y[choices.labeled].clamp_min(0) if self.lacking else pool.y[choices.labeled],
             u=tuple(
                 self._augment(view, u_clean, move, clean)

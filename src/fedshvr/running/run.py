@@ -179,6 +179,7 @@ def build(cfg: DictConfig) -> tuple[Federation, Federated]:
     objective = make("algorithm.objective", cfg.algorithm.objective)
     augments = {"clean": Augment(), "weak": make("augment", cfg.augment)}
     augments["strong"] = make("augment_strong", cfg.augment_strong)
+    augments["labeled"] = augments["weak" if cfg.augment_labeled else "clean"]
     check_views(images.name, images.x.shape[1:], (*objective.views, *objective.label_views), augments)
     held_out = hold_out(images.y.numpy(), cfg.validation, cfg.seed)
     server = for_server(images.y.numpy(), cfg.server_labels, held_out, cfg.seed)
