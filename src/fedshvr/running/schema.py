@@ -53,6 +53,7 @@ class Root(Groups):
     attackers: Annotated[int, Least(1)]
     on_client_error: str
     weighting: str
+    augment_labeled: bool
     reveal_labels: bool
     server_labels: Annotated[int, Least(0)]
     server_epochs: float
