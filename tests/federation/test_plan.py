@@ -108,6 +108,17 @@ def test_ceil_changes_nothing_when_nothing_is_left_over() -> None:
     assert torch.equal(batches("ceil", 10)[:, :2], batches("floor", 10)[:, :2])
 
 
+def test_labelled_samples_are_augmented_or_left_as_they_are() -> None:
+    module = tiny.federated(methods.MADE["soft"](), augments=tiny.AUGMENTS | {"labeled": tiny.AUGMENTS["clean"]})
+    pool = module.federation.pool(torch.device("cpu"), torch.float64, pseudo_labels=True)
+    for augments, left in ((module.augments, True), (tiny.AUGMENTS, False)):
+        batcher = Batcher(module.plan, module.method.local, module.method.objective, augments)
+        choices = batcher.choose(Draws(0, 0, torch.arange(3)), 4)
+        batch = batcher.gather(choices, pool)
+        assert torch.equal(batch.x, pool.x[choices.labeled]) == left
+        assert not torch.equal(batch.u[0], pool.x[choices.unlabeled])
+
+
 @pytest.mark.parametrize("sampling", ["replacement", "shuffle"])
 def test_both_engines_take_the_steps_of_ceil(sampling: str) -> None:
     local = LocalSGD(0.1, 1, 4, 5, sampling=sampling, rounding="ceil")

@@ -131,10 +131,20 @@ def test_the_augmentation_and_the_ramp_are_one_factor_each(logs: Path) -> None:
     ramp = {"ramp.start": 0.1, "algorithm.objective.ramp.start": 0.1}
     run(logs, ("r1", NONIID), [0.744, 0.8], augment="translate2", **ramp)
     run(logs, ("r1", NONIID), [0.744, 0.8], augment="none", **ramp)
-    names = {"client.rounding", RELABEL, READING, "augment", "algorithm.objective.ramp.start"}
+    names = {"client.rounding", RELABEL, READING, "augment", "augment of labelled", "algorithm.objective.ramp.start"}
     assert set().union(*(dict(r.setting) for r in ranked(logs))) == names
     best = ranked(logs)[0]
     assert (dict(best.setting)["algorithm.objective.ramp.start"], len(best.cells)) == (0.1, 2)
+
+
+def test_who_augments_unlabelled_samples_alone_goes_with_a_fedavg_that_augments_nothing(logs: Path) -> None:
+    view = "algorithm.objective.label_view"
+    for name, accuracy in (("weak", 0.8), ("own", 0.744)):
+        run(logs, ("r1", NONIID), [accuracy, 0.8], augment="translate2", **{"augment_labeled": False, view: name})
+    best = ranked(logs)[0]
+    assert {("augment", "translate2"), (view, "own")} <= best.setting
+    assert best.cells == {("fedavg", IID): pytest.approx(58.5), ("r1", NONIID): pytest.approx(74.4)}
+    assert not any(view in dict(r.setting) for r in ranked(logs) if ("augment", "none") in r.setting)
 
 
 def test_a_whole_search_lacks_nothing(logs: Path) -> None:

@@ -24,6 +24,17 @@ COLUMNS = {
 }  # fmt: skip
 
 
+def test_without_augmentation_of_labels_who_has_labels_alone_augments_nothing(train: Train) -> None:
+    asked = ["algorithm=fedavg", "partition.clients=4", "rounds=2"]
+    plain, left = train(*asked, "augment=none", folder="a"), train(*asked, "augment_labeled=false", folder="b")
+    assert left.theta == plain.theta != train(*asked, folder="c").theta
+    fed_shvr = ["partition.clients=4", "partition.unlabeled=120", "rounds=2"]
+    assert (
+        train(*fed_shvr, "augment_labeled=false", folder="d").theta
+        != train(*fed_shvr, "augment=none", folder="e").theta
+    )
+
+
 def test_a_run_leaves_the_files_of_the_contract(train: Train) -> None:
     run = train()
     assert set(run.summary) >= CONTRACT

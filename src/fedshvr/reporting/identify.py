@@ -56,11 +56,20 @@ def cell_of(run: Run) -> Cell | None:
 
 
 def options(run: Run) -> dict[str, Any]:
-    """What may be a factor. `ramp` is copied into the objective that uses it, and hard labels have no exponent."""
+    """What may be a factor.
+
+    `ramp` is copied into the objective that uses it, hard labels have no exponent, an image that is not augmented has
+    one view, and who learns labelled samples alone augments no others.
+    """
     kept = {k: v for k, v in settings(run.config).items() if k != "rounds" and not k.startswith(COPIED)}
     if kept.get("algorithm.objective.alpha1") == 0:
         kept.pop("algorithm.objective.exponent", None)
-    kept["augment"] = run.choices.get("augment")
+    augment = run.choices.get("augment")
+    if kept["algorithm.objective._target_"] != "Supervised":
+        kept["augment"] = augment
+    if augment == "none":
+        kept.pop("algorithm.objective.label_view", None)
+    kept["augment of labelled"] = augment if kept.pop("augment_labeled", True) else "none"
     return {k: str(v) if isinstance(v, list) else v for k, v in kept.items()}
 
 
