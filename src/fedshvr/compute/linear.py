@@ -96,7 +96,7 @@ class FactoredLayers:
     """The linear layers of a network, whose gradients can be had in factors."""
 
     def __init__(self, network: nn.Module) -> None:
-        self.on = False
+        self.on = self.reading = False
         self.stack: Stack | None = None  # the stacked clients, under vmap
         self.found: list[Factors] = []
         self.due: dict[int, Due] = {}  # steps of huge weights that wait, by the weight's position
@@ -184,18 +184,26 @@ class FactoredLayers:
         """Drop what a pass that was broken off has left."""
         self.found, self.due, self.uses, self.recurring = [], {}, None, {}
 
-    @contextmanager
-    def factored(self, stack: "Stack | None" = None, on: bool = True) -> Iterator[None]:
+    def factored(self, stack: "Stack | None" = None, on: bool = True) -> AbstractContextManager[None]:
         """Backward passes of what is computed in here leave Factors, which `take` hands out."""
-        before, (self.on, self.stack) = (self.on, self.stack), (on, stack)
-        try:
-            yield
-        finally:
-            self.on, self.stack = before
+        return self._passes(on, False, stack)
 
     def plain(self) -> AbstractContextManager[None]:
         """Ordinary gradients in here, for whoever differentiates a second time or at other parameters."""
         return self.factored(on=False)
+
+    def read(self, stack: "Stack | None" = None) -> AbstractContextManager[None]:
+        """The same at the parameters as they are; a pass without gradients leaves to a huge weight what it is owed."""
+        return self._passes(False, True, stack)
+
+    @contextmanager
+    def _passes(self, on: bool, reading: bool, stack: "Stack | None") -> Iterator[None]:
+        before = self.on, self.reading, self.stack
+        self.on, self.reading, self.stack = on, reading, stack
+        try:
+            yield
+        finally:
+            self.on, self.reading, self.stack = before
 
 
 class LayerForward:
@@ -206,29 +214,47 @@ class LayerForward:
 
     def __call__(self, x: Tensor) -> Tensor:
         stack = self.layers.stack
+        if self.layers.reading:
+            return self._read(x, stack)
         if stack is None:
             weight, bias = self.layer.weight, self.layer.bias
             large = weight.numel() >= LARGE and not torch._C._are_functorch_transforms_active()
-            if large and self._can(x):
+            if large and self.layers.on and plain(x):
                 return FactoredLinear.apply(x, weight, bias, self)
             self.layers.settle(self.weight)
             return affine(x, weight, bias)
         vmap = current_vmap()
-        if vmap is None or not self._can(x):
+        if vmap is None or not (self.layers.on and plain(x)):
             self.layers.settle(self.weight)
             return linear(x, *self._mine(stack.params))
         return for_all(vmap, lambda x: FactoredLinear.apply(x, *self._mine(stack.rows), self), x)
 
-    def _can(self, x: Tensor) -> bool:
-        """Is this a pass to be factored, on a plain batch of vectors?"""
-        special = torch.compiler.is_compiling() or torch.is_autocast_enabled(x.device.type)
-        return self.layers.on and x.dim() == 2 and not special
+    def _read(self, x: Tensor, stack: Stack | None) -> Tensor:
+        vmap, only_read = current_vmap(), plain(x) and not torch.is_grad_enabled()
+        if stack is not None and vmap is not None and only_read:
+            return for_all(vmap, lambda x: self.now(x, *self._mine(stack.rows)), x)
+        if only_read and not torch._C._are_functorch_transforms_active():
+            return self.now(x, self.layer.weight, self.layer.bias)
+        self.layers.settle(self.weight)
+        return affine(x, self.layer.weight, self.layer.bias)
+
+    def now(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """x W' + b with W as it is after all its steps, of one client or of a stack."""
+        if self.weight not in self.layers.due and self.weight not in self.layers.recurring:
+            return affine(x, weight, bias)
+        y = self.layers.product(self.weight, as_stack(weight), as_stack(x)).view(*x.shape[:-1], -1)
+        return y if bias is None else y.add_(bias.unsqueeze(-2))
 
     def _mine(self, params: list[Tensor]) -> tuple[Tensor, Tensor | None]:
         return params[self.weight], None if self.bias is None else params[self.bias]
 
     def note(self, outer: Tensor, x: Tensor) -> None:
         self.layers.found.append(Factors(self.weight, self.bias, outer, x.detach()))
+
+
+def plain(x: Tensor) -> bool:
+    """Is this a plain batch of vectors, in an ordinary pass?"""
+    return x.dim() == 2 and not (torch.compiler.is_compiling() or torch.is_autocast_enabled(x.device.type))
 
 
 def as_stack(matrix: Tensor) -> Tensor:
@@ -269,10 +295,7 @@ class FactoredLinear(torch.autograd.Function):
         ctx.weight, ctx.layer, layers = weight, layer, layer.layers
         if ctx.needs_input_grad[0] and layer.weight in layers.recurring:
             layers.settle(layer.weight)  # the backward pass reads the weight
-        if layer.weight in layers.due or layer.weight in layers.recurring:
-            y = layers.product(layer.weight, as_stack(weight), as_stack(x)).view(*x.shape[:-1], -1)
-            return y if bias is None else y.add_(bias.unsqueeze(-2))
-        return affine(x, weight, bias)
+        return layer.now(x, weight, bias)
 
     @staticmethod
     def backward(ctx: Any, outer: Tensor) -> tuple[Tensor | None, ...]:

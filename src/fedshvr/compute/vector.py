@@ -98,7 +98,7 @@ class FlatNet:
 
     def untracked(self, x: Tensor) -> Tensor:
         """A forward pass at the current parameters, with gradient, that leaves batch-norm statistics alone."""
-        with self.linears.plain():
+        with self.linears.read():
             if not self._buffers:
                 return self.module(x)
             return functional_call(self.module, {n: b.clone() for n, b in self.module.named_buffers()}, (x,))
@@ -154,7 +154,7 @@ class StackedNet:
         return self.net.at(vector)
 
     def untracked(self, x: Tensor) -> Tensor:
-        with self.net.linears.plain():
+        with self.net.linears.read(self):
             return self._forward(x)
 
 
