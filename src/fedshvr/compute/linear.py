@@ -166,7 +166,7 @@ class FactoredLayers:
             if due := self.due.pop(position, None):
                 due.settle(others, of_others)
             else:
-                of_others.copy_(torch.bmm(others, weight.mT))
+                of_others.copy_(affine(others, weight, None))
             if known:
                 known.complete(of_others, others)
         return y
