@@ -19,6 +19,7 @@ SPLIT = {"partition.unlabeled_split": ("dirichlet", "sizes")}
 EXPONENT = {"algorithm.objective.exponent": ("final", "current")}
 LABELS = {
     "algorithm.objective.relabel": ("round", "step"),
+    "algorithm.objective.label_view": ("weak", "clean"),
     "ramp.start": (0.0, 0.1),
 }
 
@@ -34,8 +35,7 @@ def test_closest_changes_exactly_the_listed_options(experiment: str, algorithm: 
     if algorithm not in ("fedavg", "fed_mt"):
         further = further | LABELS | ({} if algorithm == "fed_pseudo" else EXPONENT)
     assert changed == further | {
-        "augment._target_": ("fedshvr.data.augment.Shift", "fedshvr.data.augment.Augment"),
-        "augment.pixels": (2, None),
+        "augment_labeled": (True, False),
         "client.rounding": ("floor", "ceil"),
         "client.sampling": ("replacement", "shuffle"),
     }
