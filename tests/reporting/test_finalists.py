@@ -3,18 +3,20 @@
 from pathlib import Path
 
 import numpy as np
-from fabricate import make_config, write_run
+from fabricate import make_config, set_in, write_run
 
 from fedshvr.reporting.collect import collect
 from fedshvr.reporting.finalists import finalists
 from fedshvr.reporting.sweeps import find, grid, wanted
 
 
-def run(logs: Path, accuracies: list[float], **cell: object) -> None:
+def run(logs: Path, accuracies: list[float], further: dict[str, object] = {}, **cell: object) -> None:  # noqa: B006
     plan = grid("finalists")
     config = make_config(wanted(plan, {"experiment": "mnist_iid"} | cell), 0, "laptop", "finalists")
     columns = {"round": np.arange(1.0, 101.0), "test_acc": np.linspace(*accuracies, 100)}
     columns |= {"test_loss": np.ones(100), "train_loss": np.ones(100)}
+    for key, value in further.items():
+        set_in(config, key, value)
     write_run(logs / str(len(list(logs.glob("*")))), config, columns)
 
 
@@ -32,3 +34,21 @@ def test_the_nearest_at_the_end_comes_first(tmp_path: Path) -> None:
         ["relabel=step, model.dropout=0.5", "1.4", "0.5", "92.0 (1)", "—"],
         ["relabel=round, model.dropout=0.0", "0.0", "2.5", "90.0 (1)", "—"],
     ]
+
+
+def test_a_cell_counts_for_all_settings_that_differ_in_nothing_that_concerns_it(tmp_path: Path) -> None:
+    """The split is of the Non-IID partition, and hard labels have no exponent."""
+    split, exponent = "partition.unlabeled_split", "algorithm.objective.exponent"
+    same = {"algorithm.objective.relabel": "step", "model.dropout": 0.0}
+    run(tmp_path, [0.8, 0.91], row="plain", **same)
+    run(tmp_path, [0.8, 0.92], {exponent: "current"}, row="r1_r2", **same)
+    noniid = {"experiment": "mnist_noniid", **same}
+    run(tmp_path, [0.8, 0.93], {split: "sizes"}, row="plain", **noniid)
+    run(tmp_path, [0.8, 0.94], {split: "sizes", exponent: "current"}, row="r1_r2", **noniid)
+    table = finalists(find("finalists", collect(tmp_path).runs, "laptop")).table
+    assert {row[0].removeprefix("relabel=step, model.dropout=0.0, "): row[3:] for row in table.rows[1:]} == {
+        "partition.unlabeled_split=sizes, exponent=current": ["91.0 (1)", "92.0 (1)", "93.0 (1)", "94.0 (1)"],
+        "partition.unlabeled_split=sizes": ["91.0 (1)", "—", "93.0 (1)", "—"],
+        "exponent=current": ["91.0 (1)", "92.0 (1)", "—", "—"],
+        "relabel=step, model.dropout=0.0": ["91.0 (1)", "—", "—", "—"],
+    }
