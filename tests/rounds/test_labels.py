@@ -7,13 +7,14 @@ import methods
 import pytest
 import tiny
 import torch
-from torch import Tensor, softmax
+from torch import Tensor, nn, softmax
 
 from fedshvr.algorithms.objectives.fedsem import FedSem
 from fedshvr.algorithms.objectives.hard_pseudo_label import HardPseudoLabel
 from fedshvr.algorithms.objectives.labeling import Labeling
 from fedshvr.algorithms.objectives.ramp import Ramp
 from fedshvr.algorithms.objectives.soft_pseudo_label import SoftPseudoLabel
+from fedshvr.compute import linear
 from fedshvr.compute.streams import Draws
 from fedshvr.errors import UserError
 from fedshvr.federation.plan import LocalSGD
@@ -145,38 +146,51 @@ def test_the_own_view_is_the_augmented_image_that_is_learned(dropout: float) -> 
     """By hand: one step of one client; with dropout the label is that of the whole network."""
     objective = SoftPseudoLabel(1.0, 0.75, 0.1, Ramp(0), relabel="step", label_view="own")
     seen: list[tuple[Tensor, Tensor]] = []
-    label, targets = objective.label, objective.targets
+    label, look = objective.label, objective.look
 
-    def watch(net: Any, batch: Any, logits: Tensor | None = None) -> Tensor:
+    def watch(net: Any, batch: Any) -> tuple[Tensor, Tensor, Tensor]:
         (u,) = batch.u
         with torch.no_grad(), net.no_masks():
             expected = label(net.untracked(u))
-        seen.append((targets(net, batch, logits), expected))
-        return seen[-1][0]
+        *logits, v = look(net, batch)
+        seen.append((v, expected))
+        return *logits, v
 
-    objective.targets = watch  # type: ignore[method-assign]
-    module = tiny.fit(objective, rounds=1, engine="sequential", model=tiny.network(dropout=dropout))
-    assert module.bench.batcher.objective.at_sight == (dropout == 0)
+    objective.look = watch  # type: ignore[method-assign]
+    tiny.fit(objective, rounds=1, engine="sequential", model=tiny.network(dropout=dropout))
+    assert objective.in_one_pass == (dropout == 0)
     assert len(seen) > 3
     for got, expected in seen:
         torch.testing.assert_close(got, expected)
         assert got.std() > 1e-3
 
 
-@pytest.mark.parametrize("engine", ["sequential", "vectorized"])
-@pytest.mark.parametrize("objective", ["soft_step", "soft_stepwise", "hard_step", "hard_mean4"])
-def test_labels_of_a_step_come_from_its_own_pass_where_that_is_the_same(
-    objective: str, engine: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def theta(**options: object) -> tuple[Tensor, bool]:
-        made = methods.MADE[objective]()
-        return tiny.fit(made, engine=engine, **options).theta.detach(), made.at_sight
+CONV = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.ReLU(), nn.Linear(72, tiny.CLASSES)).double()
 
-    one, at_sight = theta(augments=tiny.AS_THEY_ARE)
-    assert at_sight
-    assert not theta()[1]  # the image that is learned is another view
-    assert not theta(augments=tiny.AS_THEY_ARE, model=tiny.network(dropout=0.5))[1]  # ... is seen by another network
-    monkeypatch.setattr(Labeling, "label_at_sight", lambda self: None)
-    two, at_sight = theta(augments=tiny.AS_THEY_ARE)
-    assert not at_sight
-    torch.testing.assert_close(one, two, rtol=0, atol=1e-12)
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("engine", ["sequential", "vectorized"])
+@pytest.mark.parametrize("objective", ["soft_step", "soft_stepwise", "soft_own", "hard_step", "hard_mean4"])
+def test_labels_of_a_step_come_from_its_own_pass_where_the_network_is_the_same(
+    objective: str, engine: str, large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where a huge layer makes its step together with it, and keeps the outputs of labelled samples."""
+    labels_kept = tiny.AUGMENTS | {"labeled": tiny.AUGMENTS["clean"]}
+
+    def theta(**options: object) -> tuple[Tensor, bool, int]:
+        made = methods.MADE[objective]()
+        return tiny.fit(made, engine=engine, **options).theta.detach(), made.in_one_pass, len(made.views)
+
+    looks = {"soft_own": 0, "hard_mean4": 4}.get(objective, 1)
+    assert theta(augments=tiny.AS_THEY_ARE, model=tiny.network(dropout=0.5))[1:] == (False, 1 + looks)
+    assert theta(model=CONV)[1:] == (objective == "soft_own", 1 + looks)  # those aside would cost it too much
+    for name in ("LARGE", "HUGE"):
+        monkeypatch.setattr(linear, name, 0 if large else 1 << 40)
+    options = [{"augments": augments} for augments in (tiny.AS_THEY_ARE, tiny.AUGMENTS, labels_kept)]
+    one = [theta(**o) for o in options]
+    assert [told for _, *told in one] == [[True, 1], [True, 1 + looks], [True, 1 + looks]]
+    monkeypatch.setattr(Labeling, "label_in_one_pass", lambda self, one_view: None)
+    two = [theta(**o) for o in options]
+    assert not any(told for _, told, _ in two)
+    for (a, *_), (b, *_) in zip(one, two, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-12)

@@ -98,6 +98,7 @@ class FactoredLayers:
     def __init__(self, network: nn.Module) -> None:
         self.on = self.reading = False
         self.stack: Stack | None = None  # the stacked clients, under vmap
+        self.learned: int | None = None  # how many of a pass's first samples get a gradient; None: all
         self.found: list[Factors] = []
         self.due: dict[int, Due] = {}  # steps of huge weights that wait, by the weight's position
         self.uses: Uses | None = None  # samples that recur and are now used
@@ -292,7 +293,7 @@ class FactoredLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, layer: LayerForward) -> Tensor:
         ctx.save_for_backward(x)
-        ctx.weight, ctx.layer, layers = weight, layer, layer.layers
+        ctx.weight, ctx.layer, ctx.learned, layers = weight, layer, layer.layers.learned, layer.layers
         if ctx.needs_input_grad[0] and layer.weight in layers.recurring:
             layers.settle(layer.weight)  # the backward pass reads the weight
         return layer.now(x, weight, bias)
@@ -300,5 +301,5 @@ class FactoredLinear(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, outer: Tensor) -> tuple[Tensor | None, ...]:
         (x,) = ctx.saved_tensors
-        ctx.layer.note(outer, x)
+        ctx.layer.note(outer[..., : ctx.learned, :], x[..., : ctx.learned, :])
         return (outer @ ctx.weight if ctx.needs_input_grad[0] else None), None, None, None

@@ -1,6 +1,6 @@
 """A network's parameters as views of one flat vector, and its float buffers (batch norm) as another."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from itertools import accumulate
@@ -82,7 +82,9 @@ class FlatNet:
         self.theta.copy_(theta)
         self.load_buffers(buffers)
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def __call__(self, x: Tensor, learned: int | None = None) -> Tensor:
+        """Of how many of the first samples will anybody ask a gradient? None: of all."""
+        self.linears.learned = learned
         return self.module(x)
 
     def at(self, vector: Tensor) -> Forward:
@@ -143,7 +145,8 @@ class StackedNet:
     def params(self) -> list[Tensor]:
         return [self.one(rows) for rows in self.rows]
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def __call__(self, x: Tensor, learned: int | None = None) -> Tensor:
+        self.net.linears.learned = learned
         with self.net.linears.factored(self):
             return self._forward(x) if self.net.linears.others else self.net.module(x)
 
@@ -158,6 +161,11 @@ class StackedNet:
             return self._forward(x)
 
 
-def together(net: Forward, *inputs: Tensor) -> tuple[Tensor, ...]:
-    """One forward pass over several batches (one launch, one batch-norm population), split again."""
-    return net(torch.cat(inputs)).split([len(x) for x in inputs])
+def together(net: Callable[..., Tensor], *inputs: Tensor, aside: Sequence[Tensor] = ()) -> tuple[Tensor, ...]:
+    """One forward pass over several batches (one launch, one batch-norm population), split again.
+
+    Those aside, last, are seen by the same network, but nobody asks a gradient of them.
+    """
+    sizes = [len(x) for x in (*inputs, *aside)]
+    learned = {"learned": sum(sizes[: len(inputs)])} if aside else {}
+    return net(torch.cat([*inputs, *aside]), **learned).split(sizes)

@@ -90,8 +90,9 @@ def set_up(
         "has random layers other than nn.Dropout",
     )
     one_view = not (augments["weak"].numbers and method.objective.label_views)
-    if one_view and not (net.random or net.masks.layers or len(net.buffers)):
-        method.objective.label_at_sight()
+    alike = not (net.random or net.masks.layers or len(net.buffers))
+    if alike and (one_view or not net.linears.others):  # other layers' gradients would take time for those aside too
+        method.objective.label_in_one_pass(one_view)
     widths = method.objective.widths(len(net.theta), len(federation.images.classes))
     if method.correction.memory:
         widths[method.correction.memory] = len(net.theta)

@@ -14,8 +14,11 @@ from fedshvr.errors import check
 
 def mean_logits(net: Forward, views: Sequence[Tensor]) -> Tensor:
     """log mean_j f(view_j) of each image, up to a constant; the logits themselves if there is one view."""
-    logits = together(net, *views)
-    return logits[0] if len(logits) == 1 else torch.stack(logits).log_softmax(-1).logsumexp(0)
+    return mean_prediction(together(net, *views))
+
+
+def mean_prediction(logits: Sequence[Tensor]) -> Tensor:
+    return logits[0] if len(logits) == 1 else torch.stack(tuple(logits)).log_softmax(-1).logsumexp(0)
 
 
 def soft_cross_entropy(log_f: Tensor, v: Tensor) -> Tensor:

@@ -8,7 +8,6 @@ from fedshvr.algorithms.objectives.batch import Batch, Network, Parts, State
 from fedshvr.algorithms.objectives.formulas import one_hot_argmax, soft_cross_entropy, weighted
 from fedshvr.algorithms.objectives.ramp import Ramp
 from fedshvr.compute.stacked import cross_entropy
-from fedshvr.compute.vector import together
 from fedshvr.errors import check
 
 
@@ -26,6 +25,6 @@ class HardPseudoLabel(Objective):
         return one_hot_argmax(logits)
 
     def loss(self, net: Network, batch: Batch, state: State) -> tuple[Tensor, Parts]:
-        logits_x, logits_u = together(net, batch.x, batch.u[0])
-        unlabeled = soft_cross_entropy(log_softmax(logits_u, -1), self.targets(net, batch, logits_u))
+        logits_x, logits_u, v = self.look(net, batch)
+        unlabeled = soft_cross_entropy(log_softmax(logits_u, -1), v)
         return weighted(cross_entropy(logits_x, batch.y), self.alpha0, unlabeled)

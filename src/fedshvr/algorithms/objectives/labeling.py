@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 
 from fedshvr.algorithms.objectives.batch import Batch, Network
-from fedshvr.algorithms.objectives.formulas import mean_logits
-from fedshvr.compute.vector import Forward
+from fedshvr.algorithms.objectives.formulas import mean_logits, mean_prediction
+from fedshvr.compute.vector import Forward, together
 from fedshvr.errors import check
 
 LABEL_VIEWS: dict[str, tuple[str, ...]] = {"clean": ("clean",), "weak": ("weak",), "mean4": ("weak",) * 4, "own": ()}
@@ -20,7 +20,7 @@ class Labeling:
     makes_labels = False  # does it have `label`?
     pseudo_labels = False  # does `label` make v at the start of each round?
     labels_each_epoch = False  # ... and from theta_k at the start of the client's later epochs of the round?
-    at_sight = False  # are the labels of a step those of its own pass over the images?
+    in_one_pass = False  # are the labels of a step made by the pass that learns?
     labels_now = True  # ... or does it keep the labels of an earlier round this time?
     spread_samples = 0  # if `spread` makes them: the most unlabelled samples of a client that it takes at once
     label_everyone = False  # are the labels made for all clients, not only for those that take part?
@@ -45,10 +45,10 @@ class Labeling:
         self.labels_each_epoch = relabel == "epoch"
         self.views = ("weak",) if self.pseudo_labels else ("weak", *self.label_views)
 
-    def label_at_sight(self) -> None:
-        """The image that is labelled is the one that is learned, by the same network: relabel=step needs one pass."""
+    def label_in_one_pass(self, one_view: bool) -> None:
+        """The network that labels is the one that learns, unit by unit; with one view all images are alike."""
         if self.makes_labels and not self.pseudo_labels:
-            self.at_sight, self.views = True, ("weak",)
+            self.in_one_pass, self.views = True, ("weak",) if one_view else self.views
 
     def label(self, logits: Tensor) -> Tensor:
         """Pseudo-labels v of the images with these logits."""
@@ -62,16 +62,20 @@ class Labeling:
         """The labels of a round, from those just made and those before; a row of zeros is no label."""
         return v
 
-    def targets(self, net: Network, batch: Batch, logits: Tensor | None = None) -> Tensor:
-        """v of the batch: from the start of the round or epoch, or made now from the client's current model.
+    def look(self, net: Network, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """Logits of the labelled and of the unlabelled images that are learned, and v of the latter."""
+        if not self.in_one_pass:
+            logits_x, logits_u = together(net, batch.x, batch.u[0])
+            return logits_x, logits_u, self.targets(net, batch)
+        logits_x, logits_u, *looks = together(net, batch.x, batch.u[0], aside=batch.u[1:])
+        with torch.no_grad():
+            return logits_x, logits_u, self.label(mean_prediction(looks or [logits_u]))
 
-        `logits` are those of the images that are learned, if they are known.
-        """
+    def targets(self, net: Network, batch: Batch) -> Tensor:
+        """v of the batch: from the start of the round or epoch, or made now from the client's current model."""
         if self.pseudo_labels:
             return batch.v
         with torch.no_grad(), net.no_masks():
-            if logits is not None and self.at_sight:
-                return self.label(logits)
             return self.label(mean_logits(net.untracked, batch.u[1:] or batch.u))
 
     def label_cost(self, v: Tensor) -> Tensor:

@@ -14,7 +14,6 @@ from fedshvr.algorithms.objectives.formulas import (
 )
 from fedshvr.algorithms.objectives.ramp import Ramp
 from fedshvr.compute.stacked import cross_entropy
-from fedshvr.compute.vector import together
 from fedshvr.errors import check
 
 
@@ -60,10 +59,10 @@ class SoftPseudoLabel(Objective):
         return self.alpha1 * kl_from_uniform(v.log().clamp_min(torch.finfo(v.dtype).min))
 
     def loss(self, net: Network, batch: Batch, state: State) -> tuple[Tensor, Parts]:
-        logits_x, logits_u = together(net, batch.x, batch.u[0])
+        logits_x, logits_u, v = self.look(net, batch)
         log_f = log_softmax(logits_u, -1)
         labeled = cross_entropy(logits_x, batch.y)
-        unlabeled = soft_cross_entropy(log_f, self.targets(net, batch, logits_u))
+        unlabeled = soft_cross_entropy(log_f, v)
         r2 = mean_kl_from_uniform(log_f)
         return labeled + self.alpha0 * unlabeled + self.alpha2 * r2, {
             "labeled": labeled,
