@@ -55,7 +55,8 @@ class Recurring:
 
     def complete(self, y: Tensor, x: Tensor) -> None:
         """y = x W', of other inputs, and what W is owed."""
-        y.baddbmm_(torch.bmm(x, self.samples.mT), self.owed, alpha=self.scale)
+        for out, mine, samples, owed in zip(y, x, self.samples, self.owed, strict=True):
+            out.addmm_(mine @ samples.T, owed, alpha=self.scale)
 
     def drift_on(self) -> None:
         """W += scale d, which whoever writes W will do."""
@@ -64,7 +65,8 @@ class Recurring:
 
     def learn(self, x: Tensor, outer: Tensor) -> None:
         """W += scale outer' x, likewise."""
-        self.y.baddbmm_(torch.bmm(self.samples, x.mT), outer, alpha=self.scale)
+        for y, mine, samples, error in zip(self.y, x, self.samples, outer, strict=True):
+            y.addmm_(samples @ mine.T, error, alpha=self.scale)
 
     def owe(self, place: Tensor, outer: Tensor) -> None:
         """W is owed the part of these rows of outer, (n, B, out)."""
