@@ -29,12 +29,17 @@ def finalists(found: Found) -> Item:
 
 
 def completed(lines: dict[Variant, dict[Place, Group]]) -> dict[Variant, dict[Place, Group]]:
-    """A cell that a setting lacks is that of another one which differs from it in nothing that concerns the cell."""
+    """A cell that a setting lacks is that of another one which differs from it in nothing that concerns the cell.
+
+    A line that is then a part of another one is left out.
+    """
     known = {(concerning(place, setting), place): g for setting, line in lines.items() for place, g in line.items()}
-    return {
+    whole = {
         setting: {place: known[key, place] for key, place in known if key == concerning(place, setting)}
         for setting in lines
     }
+    parts = {setting: {(place, id(group)) for place, group in line.items()} for setting, line in whole.items()}
+    return {setting: line for setting, line in whole.items() if not any(parts[setting] < p for p in parts.values())}
 
 
 def concerning(place: Place, setting: Variant) -> frozenset[tuple[str, object]]:
