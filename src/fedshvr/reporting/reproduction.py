@@ -91,8 +91,8 @@ def item_block(name: str, results: Results) -> str:
 
 
 def telling(results: Results, name: str) -> list[Found]:
-    """The scales at which anything that the paper says of an item can be compared; if there is none, all."""
-    founds = results.scales(name)
+    """The scales at which anything that the paper says of an item can be compared; if there is none, all with runs."""
+    founds = [found for found in results.scales(name) if found.settings]
     return [f for f in founds if name == "table1" or any(claims_of(results, f, s) for s in f.settings)] or founds
 
 
