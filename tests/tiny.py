@@ -27,8 +27,8 @@ CLASSES, SIDE = 3, 8
 LABELED, UNLABELED = (4, 6, 5), (12, 18, 24)  # per client: unequal steps
 LOCAL = LocalSGD(eta=0.1, epochs=1, batch_labeled=3, batch_unlabeled=6)
 WEAK = Shift(1)
-AUGMENTS: dict[str, Augment] = {"clean": Augment(), "weak": WEAK, "strong": RandAugment(WEAK), "labeled": WEAK}
-AS_THEY_ARE = dict.fromkeys(AUGMENTS, Augment()) | {"strong": RandAugment(Augment())}
+AUGMENTS: dict[str, Augment] = {"clean": Augment(), "weak": WEAK, "strong": RandAugment(WEAK)}
+AS_THEY_ARE: dict[str, Augment] = {"clean": Augment(), "weak": Augment(), "strong": RandAugment(Augment())}
 
 
 def images(seed: int = 0) -> ImageData:

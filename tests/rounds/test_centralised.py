@@ -86,7 +86,7 @@ def accuracy(algorithm: str, seed: int, local: LocalSGD = LOCAL, pixels: int = 2
         MLP((1, 28, 28), 10, hidden=[200]),
         Federation(data, splits, make_plan(splits, local, objective.uses_unlabeled)),
         Method(objective, Correction(), Average(), local),
-        {"clean": Augment(), "weak": weak, "strong": RandAugment(weak), "labeled": weak},
+        {"clean": Augment(), "weak": weak, "strong": RandAugment(weak)},
         **grouped(optimizer=lambda params: torch.optim.SGD(params, lr=1.0), seed=seed),
     )
     train(module, ROUNDS, "32-true", callbacks=[found], limit_val_batches=1, num_sanity_val_steps=0)

@@ -111,7 +111,7 @@ def federated(case: Case, engine: str = "sequential") -> Federated:
         network(),
         Federation(images, splits, make_plan(splits, local, objective.uses_unlabeled)),
         options.Method(objective, method.correction, method.aggregation, local),
-        dict.fromkeys(("clean", "weak", "strong", "labeled"), Augment()),
+        {"clean": Augment(), "weak": Augment(), "strong": Augment()},
         **options.grouped(
             optimizer=lambda params: torch.optim.SGD(params, lr=case.eta_g),
             seed=SEED,

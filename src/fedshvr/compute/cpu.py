@@ -1,15 +1,10 @@
-"""The cores of this machine, the library that multiplies large matrices, and an allocator that keeps what is freed."""
+"""The cores of this machine, and an allocator that keeps what is freed."""
 
 import ctypes
 import math
 import os
 import platform
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
-
-import torch
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 
@@ -34,38 +29,3 @@ def keep_freed_memory() -> None:
         libc = ctypes.CDLL(None)
         libc.mallopt(_M_MMAP_THRESHOLD, 256 << 20)
         libc.mallopt(_M_TRIM_THRESHOLD, 1 << 30)
-
-
-@contextmanager
-def large_products() -> Iterator[bool]:
-    """Products in here are made by the faster of torch's two libraries, in float32 as ever; is it oneDNN?"""
-    if not onednn_is_better():
-        yield False
-        return
-    options = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
-    before = options.fp32_precision
-    if before == "none":
-        options.fp32_precision = "bf16"  # "or better": without AMX, oneDNN's kernel for it is that of float32
-    try:
-        yield before in ("none", "bf16")
-    finally:
-        options.fp32_precision = before
-
-
-@cache
-def onednn_is_better(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
-    """Is this a CPU on which MKL, made for another one, takes twice oneDNN's time; and is oneDNN as exact there?
-
-    By the CPU and the numbers, never by a clock: the same machine must give the same bits every time.
-    """
-    text = cpuinfo.read_text() if cpuinfo.is_file() else ""
-    if "AuthenticAMD" not in text or " avx512f " not in text or not torch.backends.mkldnn.is_available():
-        return False
-    x, w = (torch.arange(n * 784).mul(step).sin().view(n, 784) for n, step in ((32, 1.7), (512, 2.3)))
-    exact, options = x.double() @ w.double().T, torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
-    before, options.fp32_precision = options.fp32_precision, "bf16"
-    try:
-        error = (x @ w.T - exact).abs().max() / exact.abs().max()
-    finally:
-        options.fp32_precision = before
-    return bool(error < 3e-5)  # of float32 it is 3e-6, and of bfloat16 3e-3

@@ -9,7 +9,7 @@ recur such a layer keeps the outputs: see Recurring.
 """
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from itertools import product
 from typing import Any, NamedTuple, Protocol
 
@@ -17,15 +17,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from fedshvr.compute.cpu import large_products
+from fedshvr.compute.products import SMALL, affine, as_stack, large_products, products_with
 from fedshvr.compute.recurring import Recurring, Uses
 from fedshvr.compute.stacked import current_vmap, for_all
 
 LARGE = 1 << 18  # numbers in a weight from which on a client alone gains: less than this, autograd's own code is faster
-SMALL = 1 << 13  # numbers in a weight below which a stack's products are written out: baddbmm_ goes client by client,
-# and from which on the CPU's better library makes them
-
-
 HUGE = 1 << 20  # numbers in a weight from which on a CPU its step is made together with the next forward pass
 PART = 2 << 20  # bytes of it that are in hand at a time
 
@@ -258,33 +254,9 @@ def plain(x: Tensor) -> bool:
     return x.dim() == 2 and not (torch.compiler.is_compiling() or torch.is_autocast_enabled(x.device.type))
 
 
-def as_stack(matrix: Tensor) -> Tensor:
-    """One client's matrix as a stack of one."""
-    return matrix[None] if matrix.dim() == 2 else matrix
-
-
 def waits(weight: Tensor) -> bool:
     """Is this weight, one client's or a stack of them, so large that its step should wait?"""
     return as_stack(weight)[0].numel() >= HUGE
-
-
-def products_with(weight: Tensor) -> AbstractContextManager[bool]:
-    """Products with this weight, or a stack of them, are made by the CPU's better library if it is not small."""
-    fits = weight.dtype == torch.float32 and weight.device.type == "cpu" and as_stack(weight)[0].numel() >= SMALL
-    return large_products() if fits else nullcontext(False)
-
-
-def affine(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """x W' + b of one client, or of a stack."""
-    with products_with(weight) as by_onednn:
-        if weight.dim() == 2:
-            return linear(x, weight, bias)
-        if by_onednn:  # client by client: it would first copy a stack's weights, which lie apart
-            y = x.new_empty(*x.shape[:2], weight.shape[1])
-            for mine, w, out in zip(x, weight, y, strict=True):
-                torch.mm(mine, w.T, out=out)
-            return y if bias is None else y.add_(bias[:, None])
-        return torch.bmm(x, weight.mT) if bias is None else torch.baddbmm(bias[:, None], x, weight.mT)
 
 
 class FactoredLinear(torch.autograd.Function):

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fedshvr.compute.cpu import large_products
+from fedshvr.compute.products import large_products
 
 
 class Uses(NamedTuple):

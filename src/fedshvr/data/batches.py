@@ -58,7 +58,8 @@ class Batcher:
     def __init__(
         self, plan: Plan, local: LocalSGD, objective: Objective, augments: dict[str, Augment], dropout: bool = False
     ) -> None:
-        self.plan, self.local, self.objective, self.augments = plan, local, objective, augments
+        self.plan, self.local, self.objective = plan, local, objective
+        self.augments = {"labeled": augments["weak"]} | augments
         self.dropout = dropout  # does the network ask for a number a step?
         self.labeled, self.unlabeled, self.batch_labeled = plan.labeled, plan.unlabeled, local.batch_labeled
         self.lacking = objective.uses_unlabeled and bool(plan.lacking)
