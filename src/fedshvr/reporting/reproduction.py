@@ -205,7 +205,8 @@ def anchor(heading: str) -> str:
 def item_verdict(results: Results, found: Found, setting: str) -> str:
     if found.grid.name == "table1":
         return table1_verdict(found, setting)
-    so_far = f" (so far: {len(lacking(found))} cells lack seeds)" if lacking(found) else ""
+    lack = sum(missing.setting == setting for missing in found.missing)
+    so_far = f" (so far: {lack} cells lack seeds)" if lack else ""
     return verdict(claims_of(results, found, setting), reduced(found)) + so_far
 
 
