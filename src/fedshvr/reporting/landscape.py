@@ -11,9 +11,9 @@ from fedshvr.reporting.sweeps import Found
 
 
 def fig5(found: Found, caches: list[Path], points: int, samples: int) -> Item:
-    """Q(b1, b2) = F(theta + b1 d1 + b2 d2, v) without and with r2, at the last theta of the same seed."""
+    """Q(b1, b2) = F(theta + b1 d1 + b2 d2, v) without and with r2, at the last theta of the same seed and setting."""
     surfaces, rows, left_out = [], [], []
-    groups = [g for g in found.groups if not g.variant]
+    groups = [g for g in found.groups if not g.variant and g.setting == found.settings[0]]
     seed = min(set.intersection(*(set(g.runs) for g in groups)), default=None) if groups else None
     for group in groups:
         alpha2 = group.cell["algorithm.objective.alpha2"]

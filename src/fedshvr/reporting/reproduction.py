@@ -126,7 +126,7 @@ def setting_part(results: Results, found: Found, setting: str) -> list[str]:
 
 def claims_of(results: Results, found: Found, setting: str) -> list[Claim]:
     if found.grid.name == "fig5":
-        return smoother(results.item(found))
+        return smoother(results.item(found)) if setting == found.settings[0] else []
     maker = CLAIMS.get(found.grid.name)
     return maker(found, setting) if maker else []
 
