@@ -10,12 +10,12 @@ from fedshvr.reporting.finalists import finalists
 from fedshvr.reporting.sweeps import find, grid, wanted
 
 
-def run(logs: Path, accuracies: list[float], further: dict[str, object] = {}, **cell: object) -> None:  # noqa: B006
+def run(logs: Path, accuracies: list[float], further: dict[str, object] | None = None, **cell: object) -> None:
     plan = grid("finalists")
     config = make_config(wanted(plan, {"experiment": "mnist_iid", "augment": "none"} | cell), 0, "laptop", "finalists")
     columns = {"round": np.arange(1.0, 101.0), "test_acc": np.linspace(*accuracies, 100)}
     columns |= {"test_loss": np.ones(100), "train_loss": np.ones(100)}
-    for key, value in further.items():
+    for key, value in (further or {}).items():
         set_in(config, key, value)
     write_run(logs / str(len(list(logs.glob("*")))), config, columns)
 
@@ -30,13 +30,8 @@ def test_the_nearest_at_the_end_comes_first(tmp_path: Path) -> None:
     assert table.columns[3:] == ["plain, IID", "r1_r2, IID"]
     assert table.rows == [
         ["the paper", "0.0", "0.0", "92.5", "96.6"],
-        [
-            "augment=none, relabel=step, model.dropout=0.0",
-            "1.0",
-            "1.0",
-            "91.5 (1)",
-            "95.6 (1)",
-        ],  # (1.4 + .6) / 2, (1 + 1) / 2
+        # (1.4 + .6) / 2, (1 + 1) / 2
+        ["augment=none, relabel=step, model.dropout=0.0", "1.0", "1.0", "91.5 (1)", "95.6 (1)"],
         ["augment=none, relabel=step, model.dropout=0.5", "1.4", "0.5", "92.0 (1)", "—"],
         ["augment=none, relabel=round, model.dropout=0.0", "0.0", "2.5", "90.0 (1)", "—"],
     ]
@@ -52,8 +47,6 @@ def test_a_cell_counts_for_all_settings_that_differ_in_nothing_that_concerns_it(
     run(tmp_path, [0.8, 0.93], {split: "sizes"}, row="plain", **noniid)
     run(tmp_path, [0.8, 0.94], {split: "sizes", exponent: "current"}, row="r1_r2", **noniid)
     table = finalists(find("finalists", collect(tmp_path).runs, "laptop")).table
-    assert {
-        row[0].removeprefix("augment=none, relabel=step, model.dropout=0.0, "): row[3:] for row in table.rows[1:]
-    } == {
-        "partition.unlabeled_split=sizes, exponent=current": ["91.0 (1)", "92.0 (1)", "93.0 (1)", "94.0 (1)"],
-    }
+    (line,) = table.rows[1:]
+    assert line[0].endswith("partition.unlabeled_split=sizes, exponent=current")
+    assert line[3:] == ["91.0 (1)", "92.0 (1)", "93.0 (1)", "94.0 (1)"]

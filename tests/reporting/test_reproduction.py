@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from statistics import fmean, pstdev
 
+import numpy as np
 import pytest
 from fabricate import make_run, make_sweep
 from omegaconf import OmegaConf
@@ -17,8 +18,8 @@ from omegaconf import OmegaConf
 from fedshvr.places import TREE
 from fedshvr.reporting.archive import archive, read
 from fedshvr.reporting.collect import collect, identity
-from fedshvr.reporting.reproduction import PAGES, Results, anchor, filled, headline, item_block, write_pages
-from fedshvr.reporting.sweeps import CONFIGS, find
+from fedshvr.reporting.reproduction import PAGES, Results, anchor, filled, headline, item_block, overview, write_pages
+from fedshvr.reporting.sweeps import CONFIGS, find, grid
 
 LANDSCAPE = {"points": 25, "samples": 100}
 BLOCK = re.compile(r"<!-- (\w+) -->\n(.*?)<!-- /\1 -->", re.DOTALL)
@@ -130,6 +131,27 @@ def test_what_lacks_is_said_of_the_settings_that_are_shown(tmp_path: Path) -> No
     assert "(4 cells lack seeds; this fills the first)" in text
     assert "1 seed, setting=closest: " in text
     assert all("setting=closest" in line for line in re.findall(r"`python src/train.py .*?`", text))
+
+
+def test_one_setting_hides_and_lacks_nothing_of_another(tmp_path: Path) -> None:
+    """The text's runs are whole; of setting=closest there is one, and Fig. 5's surface of it is not there."""
+    for name in ("fig2a", "fig5"):
+        make_sweep(tmp_path / "logs", name)
+        where = {"setting": "closest", "experiment": grid(name).fixed["experiment"]}
+        folder = make_run(tmp_path / "logs" / f"{name}_closest", where, seed=0, sweep=name)
+        summary = json.loads((folder / "summary.json").read_text()) | {"theta_sha256": "f" * 64}
+        (folder / "summary.json").write_text(json.dumps(summary))
+        results = pages_of(tmp_path, name)
+    assert len(find("fig5", collect(tmp_path / "logs").runs).groups) == 3
+    (results.folder / "landscape").mkdir()
+    surface = np.vstack([np.linspace(-1, 1, 25), np.ones((25, 25))])
+    np.savetxt(results.folder / "landscape" / f"landscape_{'0' * 16}_25_100.csv", surface, delimiter=",")
+    told = [row for row in overview(results).splitlines() if "laptop" in row]
+    verdicts = {tuple(cells[1:4]): cells[5] for row in told if (cells := [c.strip() for c in row.split("|")])}
+    figure = {name: f"[Fig. {name}](#fig-{name})" for name in ("2a", "5")}
+    assert not any("lack" in verdicts[figure[name], "laptop", "text"] for name in figure)
+    assert verdicts[figure["2a"], "laptop", "closest"] == "not measured yet (4 cells lack seeds)"
+    assert verdicts[figure["5"], "laptop", "text"] == "not reproduced"  # as smooth is not smoother
 
 
 def test_the_headline_shows_the_scale_with_most_cells(tmp_path: Path) -> None:

@@ -205,9 +205,10 @@ def anchor(heading: str) -> str:
 def item_verdict(results: Results, found: Found, setting: str) -> str:
     if found.grid.name == "table1":
         return table1_verdict(found, setting)
+    whole = verdict(claims_of(results, found, setting), reduced(found))
     lack = sum(missing.setting == setting for missing in found.missing)
-    so_far = f" (so far: {lack} cells lack seeds)" if lack else ""
-    return verdict(claims_of(results, found, setting), reduced(found)) + so_far
+    so_far = "so far " * (lack > 0 and whole != UNMEASURED)
+    return so_far + whole + f" ({lack} cells lack seeds)" * (lack > 0)
 
 
 def fullest(founds: list[Found]) -> Found:
