@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -110,6 +111,26 @@ def test_colour_channels_are_scaled_one_by_one(monkeypatch: pytest.MonkeyPatch, 
         assert x[4, c, 1, 30].item() == pytest.approx((arrays.x[4, 1, 30, c] / 255 - mean) / std, rel=1e-5)
 
 
+@pytest.mark.parametrize("channels", [1, 3])
+def test_smaller_images_are_the_means_of_neighbours_and_have_moments_of_their_own(
+    channels: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Half the side: pixels 2i - 1 to 2i + 2 with weights 1, 3, 3, 1; at the edge what there is of them."""
+    arrays = small(shape=(32, 32, channels))
+    monkeypatch.setattr(sources, "cached", lambda *_: arrays)
+    weights = np.zeros((16, 32))
+    for i, (offset, weight) in product(range(16), zip(range(-1, 3), (1, 3, 3, 1), strict=True)):
+        if 0 <= 2 * i + offset < 32:
+            weights[i, 2 * i + offset] = weight
+    weights /= weights.sum(1, keepdims=True)
+    unit, data = (sources.load("cifar10", tmp_path, scaling=s, size=16) for s in ("unit", "normalized"))
+    expected = np.einsum("ih,nhwc,jw->ncij", weights, arrays.x / 255, weights)
+    assert np.abs(unit.x.numpy() - expected).max() < 1.01 / 255  # whole numbers, after each direction
+    assert data.x.mean((0, 2, 3)).abs().max() < 1e-5
+    assert data.preprocessing["size"] == [16, 16]
+    assert data.x_test.shape[1:] == (channels, 16, 16)
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
@@ -118,6 +139,11 @@ def test_colour_channels_are_scaled_one_by_one(monkeypatch: pytest.MonkeyPatch, 
             "data.name=imagenet: must be one of digits, mnist, cifar10, cifar10_features, fashion_mnist",
         ),
         ({"name": "digits", "scaling": "zca"}, "data.scaling=zca: must be one of normalized, unit"),
+        ({"name": "cifar10", "size": 0}, "data.size=0: must be a side in pixels, [height, width] or null"),
+        (
+            {"name": "cifar10_features", "size": 16},
+            "data.size=16: must be null for cifar10_features, which are vectors",
+        ),
     ],
 )
 def test_unknown_options_are_named(options: dict[str, str], sentence: str) -> None:

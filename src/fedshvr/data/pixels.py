@@ -48,11 +48,19 @@ class Look:
         """(H, W, C)"""
         if picture.mode.startswith(DEEP):
             raise ValueError(f"mode {picture.mode} has more than 8 bits a pixel; data=npz takes any numbers")
-        picture = picture.convert(MODES[self.channels])
+        return self._fitted(picture.convert(MODES[self.channels]))
+
+    def resized(self, images: Bytes) -> Bytes:
+        """Images (N, H, W, C) that are arrays already."""
+        if not self.sides:
+            return images
+        return np.stack([self._fitted(Image.fromarray(x[..., 0] if x.shape[-1] == 1 else x)) for x in images])
+
+    def _fitted(self, picture: Image.Image) -> Bytes:
         if self.sides:
             height, width = self.sides
             picture = picture.resize((width, height), Image.Resampling.BILINEAR)
-        return np.asarray(picture).reshape(picture.height, picture.width, self.channels)
+        return np.asarray(picture).reshape(picture.height, picture.width, -1)
 
     def read(self, name: str, pictures: Pictures) -> Part:
         """All pictures and their labels; the first that is broken, or of another size than the others, is named."""

@@ -13,7 +13,8 @@ import torch
 from fedshvr.data import cache, features
 from fedshvr.data.cache import CacheError
 from fedshvr.data.fetch import Arrays, origins
-from fedshvr.data.images import ImageData, check_scaling, scaled
+from fedshvr.data.images import ImageData, scaled
+from fedshvr.data.pixels import Look
 from fedshvr.errors import UserError, check
 
 log = logging.getLogger(__name__)
@@ -57,19 +58,27 @@ DIGESTS: dict[str, tuple[str, ...]] = {
 FETCH_ERRORS = (OSError, RuntimeError, ValueError, http.client.HTTPException)
 
 
-def load(name: str, root: str | Path, download: bool = True, scaling: str = "normalized") -> ImageData:
+def load(
+    name: str,
+    root: str | Path,
+    download: bool = True,
+    scaling: str = "normalized",
+    size: int | list[int] | None = None,
+) -> ImageData:
     """A data set by name, from root/name.npz or, if that is missing, from wherever it can be had."""
     check(name in CLASSES, f"data.name={name}: must be one of {', '.join(CLASSES)}")
-    check_scaling(scaling)
+    look = Look(size, 3, scaling)
     if name == FEATURES:
         check(scaling == "normalized", f"data.scaling={scaling}: must be normalized for {FEATURES}")
+        check(size is None, f"data.size={size}: must be null for {FEATURES}, which are vectors")
         x, y, x_test, y_test = map(torch.from_numpy, cached_features(Path(root), download).values())
         return ImageData(name, x, y.long(), x_test, y_test.long(), CLASSES[name])
     raw = digits() if name == "digits" else cached(name, Path(root), download)
     peak = 16 if name == "digits" else 255
-    x, x_test, preprocessing = scaled((raw.x, raw.x_test), peak, scaling, MOMENTS.get(name))
+    moments = None if look.sides else MOMENTS.get(name)
+    x, x_test, how = scaled((look.resized(raw.x), look.resized(raw.x_test)), peak, scaling, moments)
     y, y_test = (torch.from_numpy(labels.astype(np.int64)) for labels in (raw.y, raw.y_test))
-    return ImageData(name, x, y, x_test, y_test, CLASSES[name], preprocessing)
+    return ImageData(name, x, y, x_test, y_test, CLASSES[name], how | {"size": look.sides})
 
 
 def digits() -> Arrays:
