@@ -1,5 +1,6 @@
 """The commands. No heavy imports: torch takes seconds, and `--help` and a mistyped option must not wait for it."""
 
+import hashlib
 import os
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from fedshvr.places import CONFIGS
 from fedshvr.running.stopped import end, started_again, this_command
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # read when torch is loaded: threads that wait do not spin
+LONGEST = 255  # bytes of a file's name
 
 
 @cache
@@ -32,7 +34,16 @@ def fresh(path: str) -> str:
     return path
 
 
-OmegaConf.register_new_resolver("fresh", fresh, replace=True)  # of configs/hydra/default.yaml
+def short(name: str) -> str:
+    """The folder of a sweep's job, named by its options; where they are too many for a name, by their digest."""
+    if len(name.encode()) <= LONGEST:
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:12]
+    return name.encode()[: LONGEST - 13].decode(errors="ignore") + f"_{digest}"
+
+
+for resolver in (fresh, short):  # of configs/hydra/default.yaml
+    OmegaConf.register_new_resolver(resolver.__name__, resolver, replace=True)
 TRACEBACKS = os.environ.get("HYDRA_FULL_ERROR") == "1"
 
 

@@ -11,7 +11,7 @@ import pytest
 from conftest import QUICK, SMALL, Run, command, environment, run_here
 from disk import Disk
 
-from fedshvr.cli import fresh
+from fedshvr.cli import fresh, short
 from fedshvr.errors import Unwritable, UserError
 from fedshvr.federation import partition_figure
 from fedshvr.running.checkpoints import newest, read
@@ -205,6 +205,19 @@ def test_a_run_never_begins_in_the_folder_of_another(tmp_path: Path) -> None:
     names += [fresh(str(tmp_path / "a" / "2030-01-01_00-00-00"))]
     assert [Path(name).name for name in names] == ["2030-01-01_00-00-00"] * 2 + ["2030-01-01_00-00-00_2"]
     assert all(Path(name).is_dir() for name in names)
+
+
+def test_a_job_of_a_sweep_with_many_options_has_a_name_that_fits(cli: Cli, tmp_path: Path) -> None:
+    """It begins with its options, and another option makes another name; asked again, it is the same."""
+    words = [f"algorithm.objective.{o}" for o in ("relabel=round", "label_view=weak", "exponent=final", "alpha1=0.75")]
+    words += ["partition.clients=10", "client.rounding=floor", "client.sampling=replacement", "weighting=samples"]
+    done = cli("-m", *words, "augment_labeled=true", "seed=0,1", *QUICK, "dry_run=true", "hydra.sweep.dir=s")
+    assert done.returncode == 0, done.stderr
+    names = [path.name for path in (tmp_path / "s").iterdir() if path.is_dir()]
+    assert [name[:32] for name in names] == ["algorithm.objective.alpha1=0.75,"] * 2
+    assert len(short("a" * 255)) == 255
+    assert len(short("a" * 256)) == 255
+    assert short("ä" * 128) == "ä" * 121 + "_" + short("ä" * 128)[-12:] != short("ä" * 129)
 
 
 @pytest.mark.slow
