@@ -8,15 +8,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from fedshvr.compute.cpu import cpu_name
+
 STAT = Path("/proc/stat")
 
 
 def machine() -> dict[str, Any]:
     """Nothing that names the machine."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor())
     return {
-        "cpu": model,
+        "cpu": cpu_name(),
         "cores": os.cpu_count() or 0,
         "system": platform.system(),
         "python": platform.python_version(),

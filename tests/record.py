@@ -7,7 +7,6 @@ The last bits of a product depend on the processor and on torch, so the file nam
 import hashlib
 import json
 import math
-import platform
 import sys
 import tempfile
 from itertools import product
@@ -18,6 +17,7 @@ import torch
 from conftest import ALGORITHMS, ROOT, SMALL, Run, enlarge_digits, run_here
 
 from fedshvr.compute import engine
+from fedshvr.compute.cpu import cpu_name
 
 FILE = ROOT / "tests" / "recorded.json"
 STRONG = ["algorithm.objective.weight=100.0", "algorithm.objective.decay=0.99"]  # of the mean teacher, when recorded
@@ -93,11 +93,7 @@ def numbers(run: Run) -> dict[str, object]:
 
 def machine() -> dict[str, str]:
     """What the last bits depend on."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.is_file() else []
-    models = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
-    cpu = models[0] if models else platform.processor() or platform.machine()
-    known = {"cpu": cpu, "capability": torch.backends.cpu.get_cpu_capability(), "torch": torch.__version__}
+    known = {"cpu": cpu_name(), "capability": torch.backends.cpu.get_cpu_capability(), "torch": torch.__version__}
     return known | {"products": last_bits(), "threaded": threaded_bits()}
 
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 from conftest import ROOT, enlarge_digits
 
+from fedshvr.compute.cpu import cpu_name
 from fedshvr.errors import Diverged, UserError
 
 Train = Callable[..., object]
@@ -48,6 +49,14 @@ def test_a_run_leaves_the_files_of_the_contract(train: Train) -> None:
     assert (run.folder / "partition.png").read_bytes()[:4] == b"\x89PNG"
     assert "${" not in (run.folder / "config.yaml").read_text()
     assert (run.folder / "checkpoints" / "last.ckpt").is_file()
+    assert run.summary["versions"]["processor"].startswith(f"{cpu_name()}, ")
+
+
+def test_a_processor_has_its_name_or_that_of_its_kind(tmp_path: Path) -> None:
+    info = tmp_path / "cpuinfo"
+    assert cpu_name(info) != ""
+    info.write_text("processor\t: 0\nmodel name\t: A CPU @ 2 GHz\nprocessor\t: 1\nmodel name\t: Another\n")
+    assert cpu_name(info) == "A CPU @ 2 GHz"
 
 
 def test_the_same_seed_gives_the_same_bits_and_another_seed_does_not(train: Train) -> None:

@@ -9,6 +9,12 @@ from pathlib import Path
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 
 
+def cpu_name(info: Path = Path("/proc/cpuinfo")) -> str:
+    lines = info.read_text().splitlines() if info.is_file() else []
+    names = (line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+    return next(names, "") or platform.processor() or platform.machine()
+
+
 def cpu_count() -> int:
     """Cores that this process may use: by its affinity, its container and LOKY_MAX_CPU_COUNT, joblib's limit."""
     own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

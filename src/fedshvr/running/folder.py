@@ -18,6 +18,7 @@ from lightning import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback
 from omegaconf import OmegaConf
 
+from fedshvr.compute.cpu import cpu_name
 from fedshvr.compute.stopping import at_once, of_a_stop
 from fedshvr.data.holdings import Federation
 from fedshvr.errors import Stopped, Unwritable
@@ -230,7 +231,7 @@ class RunFolder(Callback):
             "omega": plan.omega.tolist(),
             "partition_sha256": self.federation.sha256,
             "theta_sha256": hashlib.sha256(theta.numpy().tobytes()).hexdigest(),
-            "versions": {name: version(name) for name in PACKAGES} | {"python": sys.version.split()[0]},
+            "versions": versions(self.module.theta.device),
             "finished_at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
             "config": self.config,
         }
@@ -248,6 +249,14 @@ class RunFolder(Callback):
             "test_acc_at_best_val": best["test_acc"],
         }
         return {name: float(value) for name, value in found.items()}
+
+
+def versions(device: torch.device) -> dict[str, str]:
+    """What the last bits depend on."""
+    cpu = f"{cpu_name()}, {torch.backends.cpu.get_cpu_capability()}"
+    processor = torch.cuda.get_device_name(device) if device.type == "cuda" else cpu
+    packages = {name: version(name) for name in PACKAGES}
+    return packages | {"python": sys.version.split()[0], "processor": processor}
 
 
 class StayStopped(Callback):
