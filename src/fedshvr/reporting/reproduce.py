@@ -22,7 +22,7 @@ from fedshvr.running.progress import duration
 
 ORDER: tuple[str, ...] = ("table1", "fig2b", "fig2a", "fig4", "fig5", "theorem1", "fig6a_features", "fig6b_features")
 ORDER += ("finalists", "tune_mt", "who_wins_mnist", "who_wins_cifar", "label_view", "fig3a", "fig3b", "fig6a", "fig6b")
-GPU_ONLY = ("fig6a", "fig6b")  # CNN13: not at laptop scale, where it learns next to nothing in days
+GPU_ONLY = ("fig6a", "fig6b")  # CNN13: not at laptop scale, where its 100 runs would take as long as all the others
 CORES = 2  # of the machine that the budget is for
 ROUNDS = (1, 3)  # of the two short runs that are timed
 KIND = ("data.name", "algorithm", "client.steps")  # jobs of a kind take as long, but for rounds and unlabelled samples
