@@ -49,7 +49,7 @@ def test_a_sweep_composes_and_gives_what_its_cells_ask_for(name: str) -> None:
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
         overrides = [f"sweep={name}", "scale=laptop", *(f"{k}={v}" for k, v in cell.items())]
         cfg = compose("train", overrides=overrides, return_hydra_config=True)
-    usual = {"mnist": 100, "cifar10": 10, "cifar10_features": 100, "digits": 40}[cfg.data.name]
+    usual = {"mnist": 100, "cifar10": 200, "cifar10_features": 100, "digits": 40}[cfg.data.name]
     assert cfg.rounds == plan.fixed.get("rounds", usual)
     choices = cfg.hydra.runtime.choices
     for key, value in wanted(plan, cell).items():

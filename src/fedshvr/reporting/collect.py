@@ -35,7 +35,7 @@ NEUTRAL += (
 LATER: dict[str, Any] = {"client_dropout": 0.0, "stragglers": 0.0, "server_labels": 0, "server_epochs": 1.0}
 LATER |= {"partition.labeled_clients": None, "privacy._target_": "Privacy"}
 LATER |= {"attack": "none", "attackers": 2, "on_client_error": "fail"}
-LATER |= {"augment_labeled": True}
+LATER |= {"augment_labeled": True, "data.size": None, "data._convert_": "all"}
 MEASURED = ("optimality_gap", "server_loss_every")  # of these: what a run logs beside the accuracy
 NEUTRAL_GROUPS = ("paths.", "trainer.", "logger.", "choices.", "scale.", "callbacks.")
 
