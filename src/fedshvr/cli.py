@@ -129,7 +129,7 @@ def reproduce() -> None:
 
 
 def _reproduce() -> None:
-    from fedshvr.reporting.reproduce import budget, known_runs, measure, reproduce
+    from fedshvr.reporting.reproduce import budget, known_runs, reproduce
     from fedshvr.reporting.sweeps import SCALES
     from fedshvr.reporting.tables import markdown_table
 
@@ -140,11 +140,9 @@ def _reproduce() -> None:
     with refusals():
         check(scale in SCALES, f"scale={scale}: must be one of {', '.join(SCALES)}")
         for flag in (a for a in arguments if a.startswith("--")):
-            check(flag in ("--plan", "--measure"), f"{flag}: must be --plan or --measure")
-    if "--measure" in arguments:
-        measure(scale, results, options)
-    if "--plan" in arguments or "--measure" in arguments:
-        print(*markdown_table(budget(scale, known_runs(logs, results), results)), sep="\n")
+            check(flag == "--plan", f"{flag}: must be --plan")
+    if "--plan" in arguments:
+        print(*markdown_table(budget(scale, known_runs(logs, results))), sep="\n")
         return
     failed = reproduce(scale, logs, results, options)
     sys.exit(f"{failed} commands failed; the same again continues them" if failed else 0)

@@ -2,29 +2,29 @@
 
 from pathlib import Path
 
-from fabricate import make_sweep
+from fabricate import make_run, make_sweep
 
 from fedshvr.reporting.archive import archive
 from fedshvr.reporting.build import SWEEPS
-from fedshvr.reporting.collect import collect
+from fedshvr.reporting.collect import Run, collect
 from fedshvr.reporting.reproduce import (
     ORDER,
+    START,
     budget,
-    estimates,
     jobs,
     known_runs,
     left,
+    paces,
     progress,
     remaining,
     seconds,
     sweeps,
+    total,
 )
-
-TIMES = "data.name,algorithm,client.steps,unlabeled,start,round\nmnist,fed_sh,paper,24000.0,10.0,0.5\n"
 
 
 def test_every_sweep_has_its_place() -> None:
-    assert sorted(ORDER) == sorted(SWEEPS)
+    assert sorted([*ORDER, "finalists"]) == sorted(SWEEPS)
     assert set(sweeps("paper")) - set(sweeps("laptop")) == {"fig6a", "fig6b"}
 
 
@@ -37,27 +37,34 @@ def test_a_job_of_several_sweeps_is_one_job() -> None:
 
 
 def test_seconds_by_hand(tmp_path: Path) -> None:
-    (tmp_path / "seconds_laptop.csv").write_text(TIMES)
-    known = estimates(tmp_path, "laptop")
-    whole = {"data.name": "mnist", "algorithm": "fed_sh", "client.steps": "paper", "rounds": 100}
-    assert seconds(whole | {"partition.unlabeled": 48000}, known) == 10 + 100 * 0.5 * 2
-    assert seconds(whole | {"partition.unlabeled": 6000, "algorithm": "fed_svr"}, known) is None
-    rows = {row[0]: row[1:] for row in budget("laptop", [], tmp_path).rows}
+    def ran(name: str, scale: str = "laptop", unlabeled: int = 12000, **facts: float) -> Run:
+        make_run(tmp_path / name, {"algorithm": "fed_sh", "partition.unlabeled": unlabeled}, 0, scale)
+        return collect(tmp_path / name).runs[0].told(**facts)
+
+    runs = [ran("slept", seconds=2000.0), ran("two", seconds=5.0, processes=2), ran("last", seconds=4.0)]
+    known = paces([*runs, ran("large", "paper", seconds=1e6)], "laptop")
+    assert list(known.values()) == [0.1]  # the median: 10 core seconds for 100 rounds
+    whole = {"data.name": "mnist", "algorithm": "fed_sh", "client.steps": "paper", "rounds": 50}
+    assert seconds(whole | {"partition.unlabeled": 12000}, known) == START + 5.0
+    assert seconds(whole | {"partition.unlabeled": 24000}, known) == START + 10.0  # twice as many steps a round
+    assert seconds(whole | {"partition.unlabeled": None}, known) == START + 50 * 0.1 * 59400 / 12000
+    assert seconds(whole | {"partition.unlabeled": 12000, "algorithm": "fed_svr"}, known) is None
+    few = paces([*runs, ran("few", unlabeled=3000, seconds=3.0)], "laptop")
+    assert seconds(whole | {"partition.unlabeled": 6000}, few) == START + 50 * 0.03 * 2  # as the nearest number
+    rows = {row[0]: row[1:] for row in budget("laptop", runs).rows}
     assert rows["fig4"] == ["10", "15", "?"]  # nobody timed fed_svr
-    assert rows["all"][2] == f"more than {5 * 35 / 2 / 3600:.2f}"  # five seeds of fed_sh on two cores
+    assert rows["all"][2] == f"more than {5 * (START + 10.0) / 2 / 3600:.2f}"  # five seeds of fed_sh on two cores
 
 
 def test_what_has_runs_in_logs_or_among_the_committed_is_left_out(tmp_path: Path) -> None:
-    (tmp_path / "seconds_laptop.csv").write_text(TIMES)
-    known = estimates(tmp_path, "laptop")
-    before = remaining("laptop", [], known)
-    assert [t for t in before if t] == [35.0] * 5  # fed_sh
     make_sweep(tmp_path / "elsewhere", "fig4", seeds=2)
+    known = paces(collect(tmp_path / "elsewhere").runs, "laptop")
+    before = remaining("laptop", [], known)
     archive("fig4", collect(tmp_path / "elsewhere").runs, tmp_path)
     runs = known_runs(tmp_path / "logs", tmp_path)
     now = remaining("laptop", runs, known)
     assert len(before) - len(now) == 6
-    assert [t for t in now if t] == [35.0] * 3
+    assert total(before) > total(now)
     commands = [step.command for step in left("fig4", runs, "laptop")]
     assert commands[1] == "python src/train.py -m sweep=fig4 scale=laptop algorithm=fed_sh seed=2,3,4"
     assert sum(step.jobs for step in left("fig4", runs, "laptop")) == 9

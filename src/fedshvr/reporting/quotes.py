@@ -86,7 +86,7 @@ def gpu_cost(results: Results) -> str:
 
 def hours(results: Results) -> str:
     """What `make reproduce SCALE=laptop` takes; which jobs have runs changes too often for the page."""
-    table = budget("laptop", [], results.folder)
+    table = budget("laptop", results.runs)
     return "\n".join(
         markdown_table(Table([*table.columns[:2], table.columns[3]], [[*r[:2], r[3]] for r in table.rows]))
     )

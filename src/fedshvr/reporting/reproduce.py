@@ -1,32 +1,32 @@
 """Every sweep, the cheap and important first: what is left, what it takes, and running it. python src/reproduce.py"""
 
-import csv
 import json
-import resource
 import shlex
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-from fedshvr.errors import Stopped, check
+from fedshvr.errors import Stopped
 from fedshvr.reporting.archive import add_archived
 from fedshvr.reporting.collect import Run, collect
 from fedshvr.reporting.items import Table
-from fedshvr.reporting.sweeps import Missing, Where, composed, find, grid, override, wanted
+from fedshvr.reporting.sweeps import Missing, Where, composed, find, grid, wanted
 from fedshvr.reporting.tables import markdown_table
-from fedshvr.running.folder import write_atomically
 from fedshvr.running.progress import duration
 
+# Not `finalists`: like the identify sweeps a search for setting=closest, whose outcome is a file of configs/setting
 ORDER: tuple[str, ...] = ("table1", "fig2b", "fig2a", "fig4", "fig5", "theorem1", "fig6a_features", "fig6b_features")
-ORDER += ("finalists", "tune_mt", "who_wins_mnist", "who_wins_cifar", "label_view", "fig3a", "fig3b", "fig6a", "fig6b")
+ORDER += ("tune_mt", "who_wins_mnist", "who_wins_cifar", "label_view", "fig3a", "fig3b", "fig6a", "fig6b")
 GPU_ONLY = ("fig6a", "fig6b")  # CNN13: not at laptop scale, where its 100 runs would take as long as all the others
 CORES = 2  # of the machine that the budget is for
-ROUNDS = (1, 3)  # of the two short runs that are timed
-KIND = ("data.name", "algorithm", "client.steps")  # jobs of a kind take as long, but for rounds and unlabelled samples
-Times = dict[tuple[str, ...], dict[str, float]]
+START = 2.0  # seconds of a job of a sweep before its first round
+KIND = ("data.name", "algorithm", "client.steps", "partition.unlabeled")  # jobs of a kind take as long a round
+ALL = 59400  # unlabelled samples of MNIST where partition.unlabeled is null
+Kind = tuple[tuple[str, ...], int]
+Paces = dict[Kind, float]
 
 
 def sweeps(scale: str) -> tuple[str, ...]:
@@ -61,57 +61,34 @@ def left(name: str, runs: list[Run], scale: str) -> list[Missing]:
 # ---- what it takes ---------------------------------------------------------------------------------------------------
 
 
-def kind(whole: Where) -> tuple[str, ...]:
-    return tuple(str(whole[key]) for key in KIND)
+def paces(runs: list[Run], scale: str) -> Paces:
+    """Core seconds of a round of each kind of job: the median over its runs, some of which had less than a core."""
+    found: dict[Kind, list[float]] = {}
+    for run in runs:
+        if run.choices["scale"] == scale:
+            core_seconds = run.summary["seconds"] * run.summary.get("processes", 1)
+            found.setdefault(kind(run.config | run.choices), []).append(core_seconds / run.summary["rounds"])
+    return {key: median(times) for key, times in found.items()}
 
 
-def measure(scale: str, results: Path, train: list[str]) -> None:
-    """CPU seconds of each kind's start and round, from two short runs of one process; other load does not matter."""
-    path, known = results / f"seconds_{scale}.csv", estimates(results, scale)
-    kinds = {kind(whole): whole for name in reversed(sweeps(scale)) for whole in jobs(name, scale).values()}
-    for key in sorted(set(kinds) - set(known), reverse=True):
-        short, long = (cpu_seconds(kinds[key], scale, rounds, train) for rounds in ROUNDS)
-        a_round = max(0.0, long - short) / (ROUNDS[1] - ROUNDS[0])
-        unlabeled = float(kinds[key]["partition.unlabeled"] or 0)
-        known[key] = {"unlabeled": unlabeled, "start": round(short - a_round, 2), "round": round(a_round, 3)}
-        lines = [",".join([*k, *map(str, times.values())]) for k, times in sorted(known.items())]
-        write_atomically(path, "\n".join([",".join((*KIND, "unlabeled", "start", "round")), *lines]) + "\n")
-        print(*key, known[key], flush=True)
+def kind(whole: Where) -> Kind:
+    *method, unlabeled = (whole.get(key) for key in KIND)
+    return tuple(map(str, method)), unlabeled or ALL
 
 
-def cpu_seconds(whole: Where, scale: str, rounds: int, train: list[str]) -> float:
-    names = [override(k, whole[k]) for k in ("experiment", "algorithm", "client.steps", "partition.unlabeled")]
-    same = ["trainer.devices=1", "threads=1", "logger=csv"]
-    with tempfile.TemporaryDirectory() as folder:
-        options = [*names, f"scale={scale}", f"rounds={rounds}", *same, *train, f"hydra.run.dir={folder}"]
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        command = [sys.executable, "src/train.py", *options]
-        check(called(command, subprocess.DEVNULL) == 0, f"{shlex.join(command)}: failed, it cannot be timed")
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-
-def estimates(results: Path, scale: str) -> Times:
-    path = results / f"seconds_{scale}.csv"
-    if not path.is_file():
-        return {}
-    with path.open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    return {tuple(row[k] for k in KIND): {k: float(row[k]) for k in ("unlabeled", "start", "round")} for row in rows}
-
-
-def seconds(whole: Where, known: Times) -> float | None:
-    """CPU seconds of a job: its start and its rounds, which take as long as there are unlabelled samples."""
-    times = known.get(kind(whole))
-    if times is None:
+def seconds(whole: Where, known: Paces) -> float | None:
+    """Core seconds of a job at the pace of its kind; or at that with the nearest number of samples, in proportion."""
+    method, unlabeled = kind(whole)
+    paces = {samples: pace for (same, samples), pace in known.items() if same == method}
+    if not paces:
         return None
-    share = float(whole["partition.unlabeled"] or 0) / times["unlabeled"] if times["unlabeled"] else 1.0
-    return times["start"] + whole["rounds"] * times["round"] * share
+    nearest = min(paces, key=lambda samples: abs(samples - unlabeled))
+    return START + whole["rounds"] * paces[nearest] * unlabeled / nearest
 
 
-def budget(scale: str, runs: list[Run], results: Path) -> Table:
+def budget(scale: str, runs: list[Run]) -> Table:
     """Jobs and hours of each sweep; a job that several sweeps ask for counts for the first."""
-    known, seen, rows, whole_hours = estimates(results, scale), set[str](), [], 0.0
+    known, seen, rows, whole_hours = paces(runs, scale), set[str](), [], 0.0
     for name in sweeps(scale):
         new = {key: whole for key, whole in jobs(name, scale).items() if key not in seen}
         seen |= set(new)
@@ -130,9 +107,10 @@ def budget(scale: str, runs: list[Run], results: Path) -> Table:
 
 def reproduce(scale: str, logs: Path, results: Path, train: list[str]) -> int:
     """Run what is missing, sweep after sweep; returns how many commands failed. Started again, it goes on."""
-    print(*markdown_table(budget(scale, known_runs(logs, results), results)), sep="\n", flush=True)
-    known, started, failed = estimates(results, scale), time.time(), 0
-    first = remaining(scale, known_runs(logs, results), known)
+    runs = known_runs(logs, results)
+    print(*markdown_table(budget(scale, runs)), sep="\n", flush=True)
+    known, started, failed = paces(runs, scale), time.time(), 0
+    first = remaining(scale, runs, known)
     for name in sweeps(scale):
         for step in left(name, known_runs(logs, results), scale):
             now = remaining(scale, known_runs(logs, results), known)
@@ -142,9 +120,9 @@ def reproduce(scale: str, logs: Path, results: Path, train: list[str]) -> int:
     return failed
 
 
-def called(command: list[str], output: int | None = None) -> int:
+def called(command: list[str]) -> int:
     """The exit code of a command; a stop of this process is passed on, and the command may end as it does."""
-    process = subprocess.Popen(command, stdout=output)
+    process = subprocess.Popen(command)
     try:
         return process.wait()
     except Stopped:
@@ -168,8 +146,8 @@ def total(times: list[float | None]) -> float:
     return sum(timed) / len(timed) * len(times) if timed else 0.0
 
 
-def remaining(scale: str, runs: list[Run], known: Times) -> list[float | None]:
-    """CPU seconds of each job that has no run yet."""
+def remaining(scale: str, runs: list[Run], known: Paces) -> list[float | None]:
+    """Core seconds of each job that has no run yet."""
     times: dict[str, float | None] = {}
     for name in sweeps(scale):
         plan, found = grid(name), find(name, runs, scale)
