@@ -80,3 +80,10 @@ def test_a_stack_is_multiplied_client_by_client_or_at_once(
     by_hand = torch.stack([torch.nn.functional.linear(x[k], weight[k], None if b is None else b[k]) for k in range(3)])
     torch.testing.assert_close(made, [by_hand, by_hand], rtol=1e-5, atol=1e-4)
     assert rows > 10 or torch.equal(*made)
+
+
+def test_a_stack_that_is_learned_has_its_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "onednn_is_better", lambda: True)
+    x, weight = torch.ones(2, 3, 100), torch.ones(2, 100, 100, requires_grad=True)
+    (grad,) = torch.autograd.grad(products.affine(x, weight, None).sum(), weight)
+    torch.testing.assert_close(grad, torch.full_like(grad, 3.0))

@@ -219,12 +219,21 @@ class LayerForward:
             if large and self.layers.on and plain(x):
                 return FactoredLinear.apply(x, weight, bias, self)
             self.layers.settle(self.weight)
-            return affine(x, weight, bias)
+            return self._elsewhere(x, weight, bias)
         vmap = current_vmap()
         if vmap is None or not (self.layers.on and plain(x)):
             self.layers.settle(self.weight)
             return linear(x, *self._mine(stack.params))
         return for_all(vmap, lambda x: FactoredLinear.apply(x, *self._mine(stack.rows), self), x)
+
+    @staticmethod
+    def _elsewhere(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """x W' + b of a plain pass: vmap would copy huge weights that lie apart, such as the clients' teachers."""
+        vmap = current_vmap()
+        if vmap is None or not (plain(x) and waits(weight)):
+            return affine(x, weight, bias)
+        y = for_all(vmap, lambda x, weight: affine(x, weight, None), x, weight)
+        return y if bias is None else y + bias
 
     def _read(self, x: Tensor, stack: Stack | None) -> Tensor:
         vmap, only_read = current_vmap(), plain(x) and not torch.is_grad_enabled()

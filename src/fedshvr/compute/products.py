@@ -64,7 +64,8 @@ def affine(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     with products_with(weight) as by_onednn:
         if weight.dim() == 2:
             return linear(x, weight, bias)
-        if by_onednn:  # client by client: it would first copy a stack's weights, which lie apart
+        learned = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
+        if by_onednn and not learned:  # client by client: it would first copy a stack's weights, which lie apart
             y = x.new_empty(*x.shape[:2], weight.shape[1])
             for mine, w, out in zip(x, weight, y, strict=True):
                 torch.mm(mine, w.T, out=out)
