@@ -16,7 +16,7 @@ from fedshvr.reporting.sweeps import CONFIGS, find, grid, wanted
 CELLS = {"table1": 12, "fig2a": 4, "fig2b": 4, "fig3a": 20, "fig3b": 20, "fig4": 3, "fig5": 2, "fig6a": 20, "fig6b": 4}
 
 JOBS = {"identify": 12, "identify_fedavg": 288, "identify_full": 24, "identify_labels": 72, "identify_exponent": 16}
-JOBS |= {"identify_network": 48, "identify_views": 48, "identify_split": 8}
+JOBS |= {"identify_network": 48, "identify_views": 48, "identify_split": 8, "identify_ramp": 24}
 
 
 @pytest.mark.parametrize("name", PAPER)
