@@ -111,7 +111,7 @@ def test_jobs_that_have_not_run_are_counted_with_the_command_that_goes_on(logs: 
     missing = {m.what: m.command for m in items(logs)["identify"].missing}
     assert missing["identify: 2 of 12 jobs"] == "python src/train.py -m sweep=identify scale=paper"
     assert "identify_fedavg: 2 of 288 jobs" in missing
-    assert len(missing) == 8
+    assert len(missing) == 9
 
 
 def test_other_runs_and_other_scales_do_not_count(logs: Path) -> None:

@@ -18,6 +18,7 @@ from omegaconf import OmegaConf
 from fedshvr.places import TREE
 from fedshvr.reporting.archive import archive, read
 from fedshvr.reporting.collect import collect, identity
+from fedshvr.reporting.quotes import overridden
 from fedshvr.reporting.reproduction import PAGES, Results, anchor, filled, headline, item_block, overview, write_pages
 from fedshvr.reporting.sweeps import CONFIGS, find, grid
 
@@ -51,6 +52,29 @@ def test_the_committed_page_is_current(page: str) -> None:
     text = (TREE / page).read_text()
     assert blocks(text)
     assert filled(text, Results(TREE / "results", LANDSCAPE)) == text, "run python src/report.py docs=true"
+
+
+def test_runs_with_further_options_have_a_table_of_their_own(tmp_path: Path) -> None:
+    results = Results(tmp_path / "results", LANDSCAPE)
+    make_sweep(tmp_path / "plain", "table1", seeds=1)
+    archive("table1", collect(tmp_path / "plain").runs, results.folder)
+    assert overridden("table1", results) == "None so far."
+    run = make_run(tmp_path / "more" / "run", {"algorithm.objective.alpha0": 3.0}, 0, sweep="table1")
+    archive("table1", collect(tmp_path / "more").runs, results.folder)
+    del results.runs
+    head, _, *rows = overridden("table1", results).splitlines()[2:]
+    accuracy = 100 * json.loads((run / "summary.json").read_text())["test_acc"]
+    assert head.startswith("| method | IID T=1, paper | IID T=1, ours | IID T=100, paper | IID T=100, ours |")
+    (row,) = rows
+    assert row.startswith("| Fed-SHVR, α1 = 0.75, α2 = 0.1 (alpha0=3.0) | 83.6 | ")
+    assert f" | 96.6 | {accuracy:.1f} (1) | 82.2 | — | 95.5 | — |" in row
+
+
+def test_the_headline_says_that_its_setting_was_chosen_by_its_cells(made: Path, tmp_path: Path) -> None:
+    make_run(tmp_path / "run", {"setting": "closest"}, 0, sweep="table1")
+    archive("table1", collect(tmp_path).runs, tmp_path / "results")
+    assert "setting=closest (what the text leaves open is chosen" in headline(Results(tmp_path / "results", LANDSCAPE))
+    assert "closest" not in headline(Results(made / "results", LANDSCAPE))
 
 
 def cells_of(results: Path) -> set[str]:

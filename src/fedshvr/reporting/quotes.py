@@ -2,7 +2,7 @@
 
 import csv
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -64,6 +64,17 @@ def listed(name: str, results: Results) -> str:
     """An item that the paper has no numbers for: its table and its command."""
     parts = [part for found in results.scales(name) for part in table_part(results.item(found), found)]
     return "\n\n".join(parts or [unmeasured(name)])
+
+
+def overridden(name: str, results: Results) -> str:
+    """An item's runs with further options: they fill none of its cells."""
+    parts = []
+    for found in results.scales(name):
+        known = len(results.item(replace(found, groups=[])).table.rows)  # lines that are there without a run
+        table = results.item(replace(found, groups=[group for group in found.groups if group.variant])).table
+        if rows := table.rows[known:]:
+            parts += [f"Scale {found.scale}:", "\n".join(markdown_table(Table(table.columns, rows)))]
+    return "\n\n".join(parts or ["None so far."])
 
 
 def searched(name: str, results: Results) -> str:

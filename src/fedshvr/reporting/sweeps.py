@@ -274,4 +274,7 @@ def _missing(grid: Grid, scale: str, groups: list[Group]) -> list[Missing]:
 
 
 def describe(where: Where | Variant) -> str:
-    return ", ".join(f"{k.removeprefix('algorithm.objective.')}={v}" for k, v in dict(where).items())
+    named = {
+        k.removeprefix("algorithm.objective."): v for k, v in dict(where).items()
+    }  # the ramp stands in both places
+    return ", ".join(f"{k}={v}" for k, v in named.items())
