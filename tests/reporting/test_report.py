@@ -57,6 +57,18 @@ def test_table1_has_the_papers_numbers_beside_ours(tmp_path: Path, make: Report)
         assert (tmp_path / "out" / f"table1.{kind}").stat().st_size > 100
 
 
+def test_a_line_says_how_many_seeds_its_points_have_and_has_more_than_one(tmp_path: Path, make: Report) -> None:
+    for unlabeled, seed in ((3000, 0), (3000, 1), (12000, 0)):
+        make_run(tmp_path / f"{unlabeled} {seed}", {"partition.unlabeled": unlabeled}, seed)
+    make_run(tmp_path / "closest", {"setting": "closest"}, 0)  # a run of Table I
+    item = make(items=["fig3a"])["fig3a"]
+    (line,) = item.panels[0].series
+    assert (line.label, line.x, line.n) == ("Fed-SHVR", [3000.0, 12000.0], "1 to 2")
+    assert [row[0] for row in item.table.rows] == ["Fed-SHVR", "Fed-SHVR (setting=closest)"]
+    assert "Fed-SHVR" in (tmp_path / "out" / "index.html").read_text()
+    assert '"n": "1 to 2"' in (tmp_path / "out" / "index.html").read_text()
+
+
 def test_curves_and_their_band_equal_the_files(tmp_path: Path, make: Report) -> None:
     make_sweep(tmp_path, "fig4", seeds=3)
     item = make(items=["fig4"])["fig4"]

@@ -77,7 +77,7 @@ def draw_series(axes: Axes, s: Series, points: bool) -> None:
         "linestyle": DASHES[(s.dash + style.dash(s.algorithm)) % len(DASHES)],
     }
     look |= {"marker": style.marker(s.algorithm), "markersize": 5, "linewidth": 1.6}
-    text = fill(f"{s.label} (n={len(s.seeds)})", 2 * LONG).replace("$", r"\$")  # a name is no formula
+    text = fill(f"{s.label} (n={s.n})", 2 * LONG).replace("$", r"\$")  # a name is no formula
     if points:
         axes.errorbar(s.x, s.mean, yerr=s.std, capsize=3, label=text, **look)
         return

@@ -23,6 +23,13 @@ class Series:
     std: list[float] | None = None
     dash: int = 0  # variants of one algorithm share its colour
 
+    @property
+    def n(self) -> str:
+        """How many seeds the points have."""
+        known = np.isfinite(list(self.seeds.values()))
+        least, most = (min(n), max(n)) if (n := known.sum(0).tolist() if known.size else []) else (0, 0)
+        return str(most) if least == most else f"{least} to {most}"
+
     @staticmethod
     def over_seeds(label: str, algorithm: str, x: np.ndarray, values: dict[int, np.ndarray], dash: int = 0) -> "Series":
         """Only those x count that every seed has a value for."""

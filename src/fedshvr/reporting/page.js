@@ -93,7 +93,7 @@ class Chart {
     const key = svg("svg", { viewBox: "0 0 26 10", height: 10 });
     svg("path", { d: "M0,5H26", stroke: series.color, "stroke-width": 2, "stroke-dasharray": DASHES[series.dash % 4] }, key);
     svg("path", { d: MARKS[series.marker](13, 5), fill: series.color }, key);
-    const button = html("button", { type: "button" }, key, `${series.label} (n=${Object.keys(series.seeds).length})`);
+    const button = html("button", { type: "button" }, key, `${series.label} (n=${series.n})`);
     button.setAttribute("aria-pressed", "true");
     button.addEventListener("click", () => {
       if (!this.hidden.delete(i)) this.hidden.add(i);

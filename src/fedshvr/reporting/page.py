@@ -171,7 +171,7 @@ def panel(p: Panel) -> dict[str, Any]:
 
 def line(s: Series) -> dict[str, Any]:
     look: dict[str, Any] = {"label": s.label, "color": style.color(s.algorithm), "marker": style.marker(s.algorithm)}
-    look |= {"dash": s.dash + style.dash(s.algorithm)}
+    look |= {"n": s.n, "dash": s.dash + style.dash(s.algorithm)}
     values = {"x": numbers(s.x), "mean": numbers(s.mean), "std": numbers(s.std) if s.std else None}
     return look | values | {"seeds": {seed: numbers(v) for seed, v in s.seeds.items()}}
 
