@@ -42,7 +42,12 @@ def test_seconds_by_hand(tmp_path: Path) -> None:
         return collect(tmp_path / name).runs[0].told(**facts)
 
     runs = [ran("slept", seconds=2000.0), ran("two", seconds=5.0, processes=2), ran("last", seconds=4.0)]
-    known = paces([*runs, ran("large", "paper", seconds=1e6)], "laptop")
+    make_run(tmp_path / "closest", {"algorithm": "fed_sh", "setting": "closest", "partition.unlabeled": 12000}, 0)
+    others = [
+        ran("large", "paper", seconds=1e6),
+        *(run.told(seconds=1e6) for run in collect(tmp_path / "closest").runs),
+    ]
+    known = paces([*runs, *others], "laptop")
     assert list(known.values()) == [0.1]  # the median: 10 core seconds for 100 rounds
     whole = {"data.name": "mnist", "algorithm": "fed_sh", "client.steps": "paper", "rounds": 50}
     assert seconds(whole | {"partition.unlabeled": 12000}, known) == START + 5.0

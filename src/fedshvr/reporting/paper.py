@@ -102,9 +102,7 @@ def last_values(groups: list[Group]) -> Table:
 def accuracy_against(key: str, title: str, xlabel: str, remark: str = "") -> Callable[[Found], Item]:
     def build(found: Found) -> Item:
         series = finals(found.groups, key)
-        lines = [
-            s for s in series if len(s.x) > 1
-        ] or series  # Table I's runs of another setting are a point of no line
+        lines = [s for s in series if len(s.x) > 1] or series  # a setting's run of Table I is a point of no line
         panel = Panel(title, xlabel, ACCURACY, lines, points=True)
         return item(found, title, across(series, xlabel), [panel], "Accuracy after the last round." + remark)
 

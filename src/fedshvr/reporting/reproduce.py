@@ -62,10 +62,10 @@ def left(name: str, runs: list[Run], scale: str) -> list[Missing]:
 
 
 def paces(runs: list[Run], scale: str) -> Paces:
-    """Core seconds of a round of each kind of job: the median over its runs, some of which had less than a core."""
+    """Core seconds of a round of each kind of job: the median over its runs with setting=text, as the jobs have."""
     found: dict[Kind, list[float]] = {}
     for run in runs:
-        if run.choices["scale"] == scale:
+        if run.choices["scale"] == scale and run.setting == "text":
             core_seconds = run.summary["seconds"] * run.summary.get("processes", 1)
             found.setdefault(kind(run.config | run.choices), []).append(core_seconds / run.summary["rounds"])
     return {key: median(times) for key, times in found.items()}
@@ -79,11 +79,11 @@ def kind(whole: Where) -> Kind:
 def seconds(whole: Where, known: Paces) -> float | None:
     """Core seconds of a job at the pace of its kind; or at that with the nearest number of samples, in proportion."""
     method, unlabeled = kind(whole)
-    paces = {samples: pace for (same, samples), pace in known.items() if same == method}
-    if not paces:
+    alike = {samples: pace for (same, samples), pace in known.items() if same == method}
+    if not alike:
         return None
-    nearest = min(paces, key=lambda samples: abs(samples - unlabeled))
-    return START + whole["rounds"] * paces[nearest] * unlabeled / nearest
+    nearest = min(alike, key=lambda samples: abs(samples - unlabeled))
+    return START + whole["rounds"] * alike[nearest] * unlabeled / nearest
 
 
 def budget(scale: str, runs: list[Run]) -> Table:

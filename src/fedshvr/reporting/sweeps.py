@@ -274,7 +274,5 @@ def _missing(grid: Grid, scale: str, groups: list[Group]) -> list[Missing]:
 
 
 def describe(where: Where | Variant) -> str:
-    named = {
-        k.removeprefix("algorithm.objective."): v for k, v in dict(where).items()
-    }  # the ramp stands in both places
+    named = {k.removeprefix("algorithm.objective."): v for k, v in dict(where).items()}  # a ramp stands twice
     return ", ".join(f"{k}={v}" for k, v in named.items())
